@@ -1,0 +1,3 @@
+//! Containers and values: no I/O, no protocol, no clock.
+
+pub mod time;

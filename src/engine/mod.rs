@@ -1,0 +1,3 @@
+//! The event loop: the only code that knows `mio`.
+
+pub mod service;

@@ -1,0 +1,334 @@
+//! The seam between the engine and the protocols: a [`Service`] hears what happens, an [`Outbox`] takes what shall
+//! happen. No `mio` type appears here, no socket, no clock.
+//!
+//! One core runs one service. All calls of one core come from its one thread, so a service is plain
+//! single-threaded data; what it shares with the services of other cores it sends as mail.
+//!
+//! Duties of the engine:
+//! - A connection's input arrives in order. After [`Verdict::Later`], or [`Flow::Park`], nothing more of that
+//!   connection is handed over until it was answered, or resumed; what it sent meanwhile waits in the kernel and in a
+//!   bounded buffer.
+//! - After [`Service::on_gone`] a [`ConnId`] is dead: every Outbox call with it is a no-op (`Pushed::Gone`).
+//!   `on_gone` comes exactly once for each connection that a service saw through `on_request`.
+//! - Bytes pushed to a connection leave in the order of the pushes, whole pushes only, or not at all.
+//! - Mail of one lane from one core to another arrives in the order it was sent.
+//!
+//! Duties of a service: never block, bound the work of one call, answer every request exactly once.
+
+use std::borrow::Cow;
+use std::time::Duration;
+
+use crate::base::time::{Deadline, Now};
+use crate::wire::http1::RequestHead;
+
+/// A connection of one core: a slot and its generation, so that a stale id misses instead of hitting a stranger.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ConnId {
+    /// Index into the core's connection slab.
+    pub slot: u32,
+    /// How often that slot had been used before.
+    pub generation: u32,
+}
+
+/// A core of the process, `0 .. cores`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct CoreId(pub u16);
+
+/// One protocol, or a set of them, on one core.
+pub trait Service {
+    /// What services of different cores send one another.
+    type Mail: Mail;
+
+    /// A whole request head has arrived.
+    fn on_request(&mut self, out: &mut dyn Outbox<Self::Mail>, conn: ConnId, head: &RequestHead<'_>) -> Verdict;
+
+    /// The body asked for by [`Verdict::ReadBody`] is complete. Answered through [`Outbox::respond`], now or later.
+    fn on_body(&mut self, out: &mut dyn Outbox<Self::Mail>, conn: ConnId, tag: u32, body: Vec<u8>);
+
+    /// A request cannot be served for a reason the engine found. The engine closes the connection after the answer
+    /// where HTTP asks for it. `origin` is the request's `Origin` field, if its head could be read.
+    fn refusal(&self, fault: HttpFault, origin: Option<&str>) -> Response;
+
+    /// A WebSocket message has arrived. Text is valid UTF-8. The slice may be overwritten.
+    fn on_message(&mut self, out: &mut dyn Outbox<Self::Mail>, conn: ConnId, message: Message<'_>) -> Flow;
+
+    /// The queue of a connection that asked for it ([`Outbox::notify_drained`]) has run empty.
+    fn on_drained(&mut self, out: &mut dyn Outbox<Self::Mail>, conn: ConnId);
+
+    /// The service's own alarm of a connection ([`Outbox::arm`]) went off. One shot.
+    fn on_alarm(&mut self, out: &mut dyn Outbox<Self::Mail>, conn: ConnId);
+
+    /// Mail from a service of another core (or this one).
+    fn on_mail(&mut self, out: &mut dyn Outbox<Self::Mail>, from: CoreId, mail: Self::Mail);
+
+    /// Once per turn, after input and mail and before the flush: budgeted work (admission in slices, fan-out, replay
+    /// pages). Answers whether work is left, in which case the next poll does not sleep.
+    fn on_turn(&mut self, out: &mut dyn Outbox<Self::Mail>) -> Work;
+
+    /// The connection is over, whoever ended it.
+    fn on_gone(&mut self, out: &mut dyn Outbox<Self::Mail>, conn: ConnId, ending: Ending);
+
+    /// The process drains: no further request or message will be handed over, apart from bodies in flight.
+    fn on_drain(&mut self, out: &mut dyn Outbox<Self::Mail>);
+
+    /// Whether nothing that this core took in waits for an answer any more: the core may then end its ingest lane.
+    fn is_quiescent(&self) -> bool;
+
+    /// Every lane has ended: say goodbye to every stream and WebSocket. What is queued is still flushed.
+    fn on_goodbye(&mut self, out: &mut dyn Outbox<Self::Mail>);
+}
+
+/// What travels between cores.
+pub trait Mail: Send + 'static {
+    /// Bytes it keeps alive, for the bound of the ingest lane.
+    fn weight(&self) -> usize;
+}
+
+/// What the service wants done with a request after its head.
+#[derive(Debug)]
+pub enum Verdict {
+    /// This is the answer. Body bytes that come are read and thrown away within bounds.
+    Respond(Response),
+    /// Read the whole body (sending `100 Continue` if that is awaited), at most `bytes_max` (else
+    /// [`HttpFault::BodyTooLarge`]), then call `on_body` with `tag`.
+    ReadBody {
+        /// Comes back in `on_body`.
+        tag: u32,
+        /// Bound of the decoded body in bytes.
+        bytes_max: usize,
+    },
+    /// The answer comes later, through `respond` or `open_event_stream`. The request's body, if any, is discarded.
+    Later,
+    /// Answer 101 and speak WebSocket from now on; bytes that came behind the head are its first input.
+    Upgrade(WebSocketUpgrade),
+}
+
+/// What an upgraded connection is bound to.
+#[derive(Debug, Clone)]
+pub struct WebSocketUpgrade {
+    /// `Sec-WebSocket-Accept`.
+    pub accept: [u8; 28],
+    /// Further response fields.
+    pub fields: Vec<(&'static str, Cow<'static, str>)>,
+    /// Bytes of one message; over it close code 1009.
+    pub message_bytes_max: usize,
+    /// Silence after which a ping goes out.
+    pub ping_interval: Duration,
+    /// Silence after which the peer is dropped.
+    pub silence_max: Duration,
+}
+
+/// An HTTP answer. The engine adds `Content-Length`, `Connection` where needed, and the `Date` is left out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Response {
+    /// Status code.
+    pub status: u16,
+    /// Fields, without `Content-Length` and `Connection`.
+    pub fields: Vec<(&'static str, Cow<'static, str>)>,
+    /// The body; not sent in answer to HEAD, though its length is.
+    pub body: Cow<'static, [u8]>,
+    /// Close the connection once this is written.
+    pub close: bool,
+}
+
+/// How an event stream opens.
+#[derive(Debug, Clone)]
+pub struct EventStreamOpen {
+    /// Fields beyond status line and framing (`Content-Type` among them).
+    pub fields: Vec<(&'static str, Cow<'static, str>)>,
+    /// First message, unframed (for example `: open\n\n`), sent with the head.
+    pub first: &'static [u8],
+    /// What goes out after `heartbeat_interval` of silence, unframed.
+    pub heartbeat: &'static [u8],
+    /// See `heartbeat`.
+    pub heartbeat_interval: Duration,
+}
+
+/// A WebSocket message.
+#[derive(Debug)]
+pub enum Message<'a> {
+    /// A text message, valid UTF-8.
+    Text(&'a mut [u8]),
+    /// A binary message.
+    Binary(&'a mut [u8]),
+}
+
+/// Whether a connection is read on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Flow {
+    /// Go on with the next message.
+    Continue,
+    /// Hand over nothing more of this connection until [`Outbox::resume`].
+    Park,
+}
+
+/// Whether a service has work left.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Work {
+    /// Nothing to do before the next input.
+    Idle,
+    /// More work waits; do not sleep.
+    Left,
+    /// Work waits for congestion to end ([`Outbox::congested`]); look again within a millisecond or so.
+    Held,
+}
+
+/// Requests the engine cannot serve.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HttpFault {
+    /// Head or body framing breaks HTTP/1.1; the text names the rule. 400.
+    Malformed(&'static str),
+    /// Another HTTP version. 505.
+    Version,
+    /// The request line alone is over the head limit. 414.
+    UriTooLong,
+    /// The head is over its limit. 431.
+    HeadTooLarge,
+    /// An `Expect` other than `100-continue`. 417.
+    Expectation,
+    /// The body is over this many bytes. 413.
+    BodyTooLarge(usize),
+    /// Head or body came in too slowly. 408.
+    Timeout,
+    /// Over the connection limit. 503 with `Retry-After`.
+    Busy,
+    /// The process is draining. 503.
+    Draining,
+}
+
+/// Where pre-serialized bytes are collected: runs of one lane that follow each other are contiguous and join.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Lane(pub u8);
+
+/// How many lanes a core has.
+pub const LANES: usize = 16;
+
+/// Pre-serialized bytes in one of the core's delivery blocks. Valid until the end of the turn that wrote them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Run {
+    /// The block, counted from the core's start.
+    pub block: u64,
+    /// Offset in the block, bytes.
+    pub start: u32,
+    /// Length in bytes.
+    pub len: u32,
+}
+
+impl Run {
+    /// Both runs as one, if `next` begins where `self` ends.
+    #[must_use]
+    pub fn join(self, next: Self) -> Option<Self> {
+        let adjacent = self.block == next.block && self.start + self.len == next.start;
+        adjacent.then(|| Self { len: self.len + next.len, ..self })
+    }
+}
+
+/// What became of a push.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pushed {
+    /// In the queue; it leaves in order.
+    Queued,
+    /// The queue has no room for it; nothing was queued. An empty queue is never full.
+    Full,
+    /// The connection is over or closing; nothing was queued.
+    Gone,
+}
+
+/// A piece of a write queue: bytes of one or several pushes with the mark of the last of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Unsent {
+    /// The mark given with the push (the last one, where pushes joined).
+    pub mark: u64,
+    /// Bytes of the piece that have not been handed to the socket.
+    pub bytes: usize,
+}
+
+/// How a WebSocket is closed from our side.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WebSocketClose<'a> {
+    /// Close code.
+    pub code: u16,
+    /// Reason, at most 123 bytes.
+    pub reason: &'a str,
+}
+
+/// Why a connection ended; the same words in log and metric.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Ending {
+    /// The peer ended it.
+    Peer,
+    /// A read or write failed.
+    SocketError,
+    /// Complete: the answer or the stream came to its end.
+    Complete,
+    /// A deadline of HTTP passed.
+    Timeout,
+    /// Kept alive without a request for too long.
+    Idle,
+    /// It broke HTTP or WebSocket.
+    ProtocolError,
+    /// The service closed it.
+    Service,
+    /// It was too slow for what it asked for.
+    SlowConsumer,
+    /// The peer was silent for too long.
+    Silent,
+    /// Over the connection limit.
+    Refused,
+    /// The process drains.
+    Drain,
+}
+
+/// What a service may ask of the engine. Calls with a dead [`ConnId`] do nothing.
+pub trait Outbox<M> {
+    /// The time of this turn.
+    fn now(&self) -> Now;
+    /// The core this is.
+    fn core(&self) -> CoreId;
+    /// How many cores there are.
+    fn cores(&self) -> usize;
+
+    /// Answers a request ([`Verdict::Later`], or a body).
+    fn respond(&mut self, conn: ConnId, response: Response);
+    /// Answers a request with an event stream: head and first message leave at once.
+    fn open_event_stream(&mut self, conn: ConnId, open: EventStreamOpen);
+    /// Ends an event stream behind everything queued; `last` (unframed, may be empty) is its last message.
+    fn end_event_stream(&mut self, conn: ConnId, last: &[u8]);
+    /// Sends a close frame behind everything queued and completes the close handshake.
+    fn close_websocket(&mut self, conn: ConnId, close: WebSocketClose<'_>);
+    /// Cuts a slow consumer: what is queued and unsent goes, except a frame or chunk begun; then a WebSocket gets
+    /// `last` (framed bytes) and the close, an event stream the end of its body; then the socket has
+    /// [`crate::limits::CLOSE_TIME`] to take that.
+    fn cut(&mut self, conn: ConnId, last: &[u8], close: WebSocketClose<'_>);
+
+    /// Stores framed bytes once for this core; see [`Run`].
+    fn write_run(&mut self, lane: Lane, bytes: &[u8]) -> Run;
+    /// Queues a run, without copying. `mark` is the service's own and comes back in [`Outbox::unsent`].
+    fn push_run(&mut self, conn: ConnId, run: Run, mark: u64) -> Pushed;
+    /// Queues framed bytes that only this connection gets.
+    fn push(&mut self, conn: ConnId, bytes: &[u8], mark: u64) -> Pushed;
+    /// Queues framed bytes whatever the queue's bound: answers, commands, announcements: small, or counted elsewhere.
+    fn push_always(&mut self, conn: ConnId, bytes: &[u8], mark: u64) -> Pushed;
+    /// Bytes queued and not handed to the socket.
+    fn queued_bytes(&self, conn: ConnId) -> usize;
+    /// Everything queued and not handed to the socket, first to last.
+    fn unsent(&self, conn: ConnId, visit: &mut dyn FnMut(Unsent));
+    /// Asks for one [`Service::on_drained`] when the connection's queue is empty (in this turn's flush at the soonest).
+    fn notify_drained(&mut self, conn: ConnId);
+
+    /// Hands over input of a parked connection again.
+    fn resume(&mut self, conn: ConnId);
+    /// Sets the connection's one alarm, replacing the former.
+    fn arm(&mut self, conn: ConnId, at: Deadline);
+    /// Forgets the connection's alarm.
+    fn disarm(&mut self, conn: ConnId);
+
+    /// Sends mail that only sockets cause: check [`Outbox::ingest_room`] first and park the socket when it is false.
+    fn mail_ingest(&mut self, to: CoreId, mail: M);
+    /// Sends mail that ends in write queues; never waits.
+    fn mail_fanout(&mut self, to: CoreId, mail: M);
+    /// Whether that core's ingest lane has room. Mail that only answers mail has reserved room and need not ask.
+    fn ingest_room(&self, to: CoreId) -> bool;
+    /// Whether some core is behind with consumers that do read: publishers must wait until this is false.
+    fn congested(&self) -> bool;
+}

@@ -1,0 +1,19 @@
+//! aep-relay: a relay for agent activity events, built for high fan-out.
+//!
+//! The floors, bottom to top; imports point down only (`tests/layering.rs` reads them):
+//!
+//! 1. [`limits`] and [`base`]: every bound, and containers without I/O, protocol or clock.
+//! 2. [`wire`]: codecs, bytes ⇄ values, sans-IO.
+//! 3. [`ops`]: configuration, authentication, metrics, logging: values for the operator.
+//! 4. [`engine`]: the only code that knows `mio`; [`engine::service`] is the seam to what stands above.
+//! 5. [`relay`]: the activity relay, a state machine per core that sees only the seam.
+//! 6. [`gateway`]: routes, CORS and refusals; hands a connection to its protocol.
+//! 7. [`server`]: the composition root, which alone knows everybody.
+
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::print_stdout, clippy::print_stderr))]
+
+pub mod base;
+pub mod engine;
+pub mod limits;
+pub mod relay;
+pub mod wire;

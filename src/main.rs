@@ -1,0 +1,2 @@
+//! Start-up of the relay.
+fn main() {}

@@ -1,0 +1,3 @@
+//! The activity relay of one core: a state machine over parsed input.
+
+pub mod event;
