@@ -8,11 +8,7 @@ use support::*;
 #[track_caller]
 fn expect_delivered_as(relay: &Relay, stream: &mut Sse, sent: &str, delivered: &str) {
     let response = relay.post(sent);
-    assert_eq!(
-        (response.status, response.text().as_str()),
-        (202, r#"{"accepted":1}"#),
-        "{sent}"
-    );
+    assert_eq!((response.status, response.text().as_str()), (202, r#"{"accepted":1}"#), "{sent}");
     assert_eq!(stream.event(), delivered);
 }
 
@@ -25,16 +21,8 @@ fn expect_delivered(relay: &Relay, stream: &mut Sse, sent: &str) {
 #[track_caller]
 fn refused(relay: &Relay, body: impl AsRef<[u8]>, code: &str) -> String {
     let response = relay.post(body.as_ref());
-    assert_eq!(
-        response.status,
-        400,
-        "{code} expected for {:?}: {response:?}",
-        String::from_utf8_lossy(body.as_ref())
-    );
-    response.expect_refusal(400, code)["detail"]
-        .as_str()
-        .unwrap()
-        .to_owned()
+    assert_eq!(response.status, 400, "{code} expected for {:?}: {response:?}", String::from_utf8_lossy(body.as_ref()));
+    response.expect_refusal(400, code)["detail"].as_str().unwrap().to_owned()
 }
 
 #[test]
@@ -51,53 +39,27 @@ fn what_is_delivered_is_what_was_received() {
         r#"{"twice":1,"twice":2,"nested":{"a":1,"a":2}}"#,
         r#"{"":{"":[[],{},[{}],null,true,false]}}"#,
         "{\"raw\":\"\u{7f}\u{80}\u{2028}\u{feff}\u{ffff}\u{10ffff}é日😀\"}",
-        r#"{ "spaced" : [ 1 ,	2 ] }"#,
+        "{ \"spaced\" : [ 1 ,\t2 ] }",
     ];
     for (seq, data) in data.into_iter().enumerate() {
-        expect_delivered(
-            &relay,
-            &mut stream,
-            &event("s", seq as u64).data(data).build(),
-        );
+        expect_delivered(&relay, &mut stream, &event("s", seq as u64).data(data).build());
     }
     for sent in [
         event("s", 100).epoch(9_223_372_036_854_775_807).build(),
         event("s", 9_223_372_036_854_775_807).build(),
         event("s", 0).field("epoch", "0").build(),
-        event("s", 101)
-            .field("big", "9223372036854775807")
-            .field("small", "-9223372036854775808")
-            .build(),
-        event("s", 102)
-            .field("flag", "false")
-            .text("text", "")
-            .build(),
-        event("s", 103)
-            .text("abcdefghijklmnopqrst", "twenty characters")
-            .text("0", "a digit")
-            .build(),
+        event("s", 101).field("big", "9223372036854775807").field("small", "-9223372036854775808").build(),
+        event("s", 102).field("flag", "false").text("text", "").build(),
+        event("s", 103).text("abcdefghijklmnopqrst", "twenty characters").text("0", "a digit").build(),
         event("\u{0}\u{1f}\u{7f}😀", 104).build(),
         event("s", 105).join(" : ", "  ,\t"),
-        event("s", 106)
-            .text(
-                "traceparent",
-                "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
-            )
-            .build(),
-        event("s", 107)
-            .text("run", "r")
-            .text("step", "t")
-            .text("subject", "u")
-            .text("cause", "c")
-            .build(),
+        event("s", 106).text("traceparent", "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01").build(),
+        event("s", 107).text("run", "r").text("step", "t").text("subject", "u").text("cause", "c").build(),
         event("s", 108).source("no uri at all \n").build(),
     ] {
         expect_delivered(&relay, &mut stream, &sent);
     }
-    let escaped = event("s", 109)
-        .build()
-        .replace("\"seq\"", r#""\u0073eq""#)
-        .replace("urn:", r"\u0075rn:");
+    let escaped = event("s", 109).build().replace("\"seq\"", r#""\u0073eq""#).replace("urn:", r"\u0075rn:");
     expect_delivered(&relay, &mut stream, &escaped);
 }
 
@@ -107,12 +69,7 @@ fn a_long_number_survives_at_any_offset() {
     let mut stream = Sse::open(&relay, "/stream");
     let sent: Vec<String> = (0..128)
         .map(|n| {
-            event("s", n)
-                .data(&format!(
-                    r#"{{"p":"{}","v":3077999.0000000000000000}}"#,
-                    " ".repeat(n as usize)
-                ))
-                .build()
+            event("s", n).data(&format!(r#"{{"p":"{}","v":3077999.0000000000000000}}"#, " ".repeat(n as usize))).build()
         })
         .collect();
     relay.publish(&sent);
@@ -137,18 +94,11 @@ fn white_space_around_the_object_is_not_part_of_it() {
     let relay = Relay::plain();
     let mut stream = Sse::open(&relay, "/stream");
     let sent = event("s", 1).build();
-    for body in [
-        format!(" \t{sent}"),
-        format!("{sent} \t"),
-        format!("\n{sent}\n"),
-        format!("\r\n  {sent}\r\n"),
-    ] {
+    for body in [format!(" \t{sent}"), format!("{sent} \t"), format!("\n{sent}\n"), format!("\r\n  {sent}\r\n")] {
         expect_delivered_as(&relay, &mut stream, &body, &sent);
     }
     let spaced = event("s", 2).join(": ", ", ");
-    relay
-        .post_lines(format!("  {spaced}\t\r\n \t{spaced}"))
-        .expect(202, r#"{"accepted":2}"#);
+    relay.post_lines(format!("  {spaced}\t\r\n \t{spaced}")).expect(202, r#"{"accepted":2}"#);
     stream.expect(&[&spaced, &spaced]);
 }
 
@@ -168,11 +118,7 @@ fn times_are_rfc_3339_with_a_zone() {
         "0000-01-01T00:00:00Z",
         "9999-12-31T23:59:59.9+00:00",
     ] {
-        expect_delivered(
-            &relay,
-            &mut stream,
-            &event("s", 1).text("time", time).build(),
-        );
+        expect_delivered(&relay, &mut stream, &event("s", 1).text("time", time).build());
     }
     for time in [
         "",
@@ -204,11 +150,7 @@ fn times_are_rfc_3339_with_a_zone() {
         " 2026-03-01T12:00:00Z",
         "1772366400",
     ] {
-        let detail = refused(
-            &relay,
-            event("s", 1).text("time", time).build(),
-            "invalid-event",
-        );
+        let detail = refused(&relay, event("s", 1).text("time", time).build(), "invalid-event");
         assert!(detail.contains("time"), "{detail}");
     }
 }
@@ -281,9 +223,7 @@ fn the_scope_decides_on_session_and_seq() {
     for sent in [
         agent_event("agent.heartbeat"),
         agent_event("agent.anything.at_all").field("epoch", "4"),
-        unplaced("attention.routed", "s")
-            .text("run", "r")
-            .text("step", "t"),
+        unplaced("attention.routed", "s").text("run", "r").text("step", "t"),
         event("s", 1).kind("control.accepted"),
         event("s", 1).kind("attention.routed.more"),
     ] {
@@ -292,10 +232,7 @@ fn the_scope_decides_on_session_and_seq() {
     for (attribute, sent) in [
         ("session", event("s", 1).without("session")),
         ("seq", event("s", 1).without("seq")),
-        (
-            "session",
-            agent_event("agent.presence").text("session", "s"),
-        ),
+        ("session", agent_event("agent.presence").text("session", "s")),
         ("seq", agent_event("agent.presence").field("seq", "1")),
         ("run", agent_event("agent.presence").text("run", "r")),
         ("step", agent_event("agent.presence").text("step", "t")),
@@ -317,14 +254,8 @@ fn the_scope_decides_on_session_and_seq() {
 #[test]
 fn required_attributes_are_required() {
     let relay = Relay::plain();
-    for attribute in [
-        "aep", "id", "type", "time", "source", "agent", "session", "seq",
-    ] {
-        let detail = refused(
-            &relay,
-            event("s", 1).without(attribute).build(),
-            "invalid-event",
-        );
+    for attribute in ["aep", "id", "type", "time", "source", "agent", "session", "seq"] {
+        let detail = refused(&relay, event("s", 1).without(attribute).build(), "invalid-event");
         assert!(detail.contains(attribute), "{attribute}: {detail}");
     }
 }
@@ -349,18 +280,9 @@ fn attributes_of_the_wrong_kind_are_refused_by_name() {
         ("data", "1"),
         ("data", "true"),
         ("traceparent", "\"not-a-traceparent\""),
-        (
-            "traceparent",
-            "\"00-4BF92F3577B34DA6A3CE929D0E0E4736-00f067aa0ba902b7-01\"",
-        ),
-        (
-            "traceparent",
-            "\"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01-x\"",
-        ),
-        (
-            "traceparent",
-            "\"00-4bf92f3577b34da6a3ce929d0e0e473-00f067aa0ba902b7-01\"",
-        ),
+        ("traceparent", "\"00-4BF92F3577B34DA6A3CE929D0E0E4736-00f067aa0ba902b7-01\""),
+        ("traceparent", "\"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01-x\""),
+        ("traceparent", "\"00-4bf92f3577b34da6a3ce929d0e0e473-00f067aa0ba902b7-01\""),
         ("extension", "1.5"),
         ("extension", "1e3"),
         ("extension", "1.0"),
@@ -392,20 +314,9 @@ fn attributes_of_the_wrong_kind_are_refused_by_name() {
         ];
         cases.extend(values.map(|value| (attribute, value)));
     }
-    for attribute in [
-        "id", "source", "agent", "session", "run", "step", "subject", "cause",
-    ] {
+    for attribute in ["id", "source", "agent", "session", "run", "step", "subject", "cause"] {
         cases.extend(
-            [
-                "\"\"",
-                "1",
-                "true",
-                "{}",
-                "[\"x\"]",
-                r#""\ud800""#,
-                r#""a\udc00b""#,
-            ]
-            .map(|value| (attribute, value)),
+            ["\"\"", "1", "true", "{}", "[\"x\"]", r#""\ud800""#, r#""a\udc00b""#].map(|value| (attribute, value)),
         );
     }
     for attribute in [
@@ -431,26 +342,11 @@ fn attributes_of_the_wrong_kind_are_refused_by_name() {
         cases.push((attribute, "null"));
     }
     for (attribute, value) in cases {
-        let detail = refused(
-            &relay,
-            event("s", 1).field(attribute, value).build(),
-            "invalid-event",
-        );
-        assert!(
-            detail.contains(attribute),
-            "{attribute} = {value}: {detail}"
-        );
+        let detail = refused(&relay, event("s", 1).field(attribute, value).build(), "invalid-event");
+        assert!(detail.contains(attribute), "{attribute} = {value}: {detail}");
     }
-    refused(
-        &relay,
-        event("s", 1).build().replacen('{', r#"{"":1,"#, 1),
-        "invalid-event",
-    );
-    refused(
-        &relay,
-        event("s", 1).build().replacen('{', r#"{"\ud800":1,"#, 1),
-        "invalid-event",
-    );
+    refused(&relay, event("s", 1).build().replacen('{', r#"{"":1,"#, 1), "invalid-event");
+    refused(&relay, event("s", 1).build().replacen('{', r#"{"\ud800":1,"#, 1), "invalid-event");
     assert_eq!(relay.count("sessions"), 0);
 }
 
@@ -470,25 +366,15 @@ fn a_repeated_member_makes_the_event_invalid() {
         r#""\u0065xtension":"y""#,
         r#""type":"run.started""#,
     ] {
-        refused(
-            &relay,
-            sent.replacen('{', &format!("{{{member},"), 1),
-            "invalid-event",
-        );
-        refused(
-            &relay,
-            format!("{},{member}}}", &sent[..sent.len() - 1]),
-            "invalid-event",
-        );
+        refused(&relay, sent.replacen('{', &format!("{{{member},"), 1), "invalid-event");
+        refused(&relay, format!("{},{member}}}", &sent[..sent.len() - 1]), "invalid-event");
     }
 }
 
 #[test]
 fn what_is_no_object_is_no_event() {
     let relay = Relay::plain();
-    for body in [
-        "[]", "1", "-0.5e3", "\"text\"", "null", "true", "[{}]", " [ ] ",
-    ] {
+    for body in ["[]", "1", "-0.5e3", "\"text\"", "null", "true", "[{}]", " [ ] "] {
         refused(&relay, body, "invalid-event");
     }
     refused(&relay, "{}", "invalid-event");
@@ -567,20 +453,11 @@ fn edge_bytes_are_refused_by_name() {
     let relay = Relay::plain();
     let sent = event("s", 1).build();
     let bom = format!("\u{feff}{sent}");
-    assert!(
-        refused(&relay, &bom, "invalid-json")
-            .to_lowercase()
-            .contains("byte order mark")
-    );
-    for (bytes, line) in [
-        (format!("{bom}\n{sent}"), 1),
-        (format!("{sent}\n{sent}\n{bom}"), 3),
-        (format!("{sent}\n\n{sent}\u{feff}"), 3),
-    ] {
-        assert_eq!(
-            relay.post_lines(bytes).expect_refusal(400, "invalid-json")["line"],
-            line
-        );
+    assert!(refused(&relay, &bom, "invalid-json").to_lowercase().contains("byte order mark"));
+    for (bytes, line) in
+        [(format!("{bom}\n{sent}"), 1), (format!("{sent}\n{sent}\n{bom}"), 3), (format!("{sent}\n\n{sent}\u{feff}"), 3)]
+    {
+        assert_eq!(relay.post_lines(bytes).expect_refusal(400, "invalid-json")["line"], line);
     }
     for body in [
         format!("\0{sent}"),
@@ -614,52 +491,26 @@ fn edge_bytes_are_refused_by_name() {
     }
     // A NUL as an escape is text like any other.
     let mut stream = Sse::open(&relay, "/stream");
-    expect_delivered(
-        &relay,
-        &mut stream,
-        &event("a\0b", 1).data(r#"{"a":"\u0000"}"#).build(),
-    );
+    expect_delivered(&relay, &mut stream, &event("a\0b", 1).data(r#"{"a":"\u0000"}"#).build());
 }
 
 #[test]
 fn nesting_has_a_bound_and_no_stack_to_overflow() {
     let relay = Relay::plain();
     let mut stream = Sse::open(&relay, "/stream");
-    let arrays = |depth: usize| {
-        event("s", 1)
-            .data(&format!(
-                r#"{{"x":{}0{}}}"#,
-                "[".repeat(depth),
-                "]".repeat(depth)
-            ))
-            .build()
-    };
-    let objects = |depth: usize| {
-        event("s", 1)
-            .data(&format!(
-                "{}0{}",
-                r#"{"x":"#.repeat(depth),
-                "}".repeat(depth)
-            ))
-            .build()
-    };
+    let arrays =
+        |depth: usize| event("s", 1).data(&format!(r#"{{"x":{}0{}}}"#, "[".repeat(depth), "]".repeat(depth))).build();
+    let objects =
+        |depth: usize| event("s", 1).data(&format!("{}0{}", r#"{"x":"#.repeat(depth), "}".repeat(depth))).build();
     // The event itself and `data` are two levels.
     expect_delivered(&relay, &mut stream, &arrays(126));
     expect_delivered(&relay, &mut stream, &objects(127));
-    for body in [
-        arrays(127),
-        objects(128),
-        arrays(100_000),
-        objects(100_000),
-        "[".repeat(100_000),
-        "{\"x\":".repeat(100_000),
-    ] {
+    for body in
+        [arrays(127), objects(128), arrays(100_000), objects(100_000), "[".repeat(100_000), "{\"x\":".repeat(100_000)]
+    {
         let detail = refused(&relay, &body, "invalid-json");
         assert!(detail.contains("128"), "{detail}");
-        assert_eq!(
-            relay.post_lines(&body).expect_refusal(400, "invalid-json")["line"],
-            1
-        );
+        assert_eq!(relay.post_lines(&body).expect_refusal(400, "invalid-json")["line"], 1);
     }
 }
 
@@ -667,9 +518,7 @@ fn nesting_has_a_bound_and_no_stack_to_overflow() {
 fn a_batch_is_all_or_nothing() {
     let relay = Relay::plain();
     let mut stream = Sse::open(&relay, "/stream");
-    let events: Vec<String> = (0..300)
-        .map(|seq| event(&format!("s{}", seq % 7), seq).build())
-        .collect();
+    let events: Vec<String> = (0..300).map(|seq| event(&format!("s{}", seq % 7), seq).build()).collect();
     for fault in ["{", "{}", &command("control.pause", "s1").build()] {
         for at in [0, 150, 300] {
             let mut lines = events.clone();
@@ -701,11 +550,7 @@ fn lines_are_counted_from_one_with_the_blank_ones() {
         (format!("\r\n{good}\n\n\n{{}}\n{{"), 5),
     ] {
         let response = relay.post_lines(&body);
-        assert_eq!(
-            (response.status, &response.json()["line"]),
-            (400, &line.into()),
-            "{body:?}"
-        );
+        assert_eq!((response.status, &response.json()["line"]), (400, &line.into()), "{body:?}");
     }
     for body in ["", "\n", "\r\n\r\n", "\n\n\n"] {
         relay.post_lines(body).expect_refusal(400, "invalid-json");
@@ -717,22 +562,14 @@ fn lines_end_in_lf_or_cr_lf_and_the_last_need_not() {
     let relay = Relay::plain();
     let mut stream = Sse::open(&relay, "/stream");
     let events: Vec<String> = (0..4).map(|seq| event("s", seq).build()).collect();
-    let [a, b, c, d] = &events[..] else {
-        unreachable!()
-    };
-    relay
-        .post_lines(format!("{a}\n{b}\r\n\r\n\n{c}\r\n{d}"))
-        .expect(202, r#"{"accepted":4}"#);
+    let [a, b, c, d] = &events[..] else { unreachable!() };
+    relay.post_lines(format!("{a}\n{b}\r\n\r\n\n{c}\r\n{d}")).expect(202, r#"{"accepted":4}"#);
     stream.expect(&events);
-    relay
-        .post_lines(format!("{a}\r\n"))
-        .expect(202, r#"{"accepted":1}"#);
+    relay.post_lines(format!("{a}\r\n")).expect(202, r#"{"accepted":1}"#);
     relay.post_lines(a).expect(202, r#"{"accepted":1}"#);
     stream.expect(&[a, a]);
     // A lone CR between tokens is white space of the event, not the end of a line.
-    relay
-        .post_lines(a.replacen(':', ":\r", 1))
-        .expect(202, r#"{"accepted":1}"#);
+    relay.post_lines(a.replacen(':', ":\r", 1)).expect(202, r#"{"accepted":1}"#);
     stream.expect(&[a]);
 }
 
@@ -753,14 +590,10 @@ fn commands_do_not_come_by_post() {
     ] {
         let sent = command(kind, "s").build();
         assert_eq!(
-            relay
-                .post_lines(format!("{good}\n\n{sent}"))
-                .expect_refusal(403, "control-requires-duplex")["line"],
+            relay.post_lines(format!("{good}\n\n{sent}")).expect_refusal(403, "control-requires-duplex")["line"],
             3
         );
-        relay
-            .post(&sent)
-            .expect_refusal(403, "control-requires-duplex");
+        relay.post(&sent).expect_refusal(403, "control-requires-duplex");
     }
     assert_eq!(relay.count("sessions"), 0);
     relay.publish(&[&good]);
@@ -794,10 +627,7 @@ fn duplicates_count_and_are_forwarded_and_kept_once() {
     relay.publish(&[&other_session]);
     stream.expect(&[&other_session]);
     let from = r#"[{"session":"s","seq":0},{"session":"t","seq":0}]"#;
-    let mut kept: Vec<String> = Sse::replay(&relay, &[("from", from)])
-        .iter()
-        .map(|m| m.data().to_owned())
-        .collect();
+    let mut kept: Vec<String> = Sse::replay(&relay, &[("from", from)]).iter().map(|m| m.data().to_owned()).collect();
     kept.sort();
     let mut expected = [first, other_source, other_session];
     expected.sort();
@@ -811,10 +641,7 @@ fn a_request_after_a_202_sees_its_events() {
     });
     for round in 0..60 {
         let sessions: Vec<String> = (0..5).map(|s| format!("r{round}-{s}")).collect();
-        let events: Vec<String> = sessions
-            .iter()
-            .map(|session| event(session, 1).build())
-            .collect();
+        let events: Vec<String> = sessions.iter().map(|session| event(session, 1).build()).collect();
         relay.publish(&events);
         let filter = serde_json::json!({ "session": sessions }).to_string();
         let seen = Sse::replay(&relay, &[("filter", &filter)]);

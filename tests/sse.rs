@@ -43,13 +43,7 @@ fn an_http_1_0_client_reads_until_the_close() {
     let relay = Relay::plain();
     relay.publish(&[event("s", 1).build(), event("s", 2).build()]);
     let (mut stream, head) = Sse::send(&relay, b"GET /stream?from=all&live=0 HTTP/1.0\r\n\r\n");
-    assert_eq!(
-        (
-            head.field("transfer-encoding"),
-            head.field("content-length")
-        ),
-        (None, None)
-    );
+    assert_eq!((head.field("transfer-encoding"), head.field("content-length")), (None, None));
     let rest = stream.rest();
     assert_eq!(rest.len(), 3, "{rest:?}");
     assert_eq!(rest[2], Message::Comment("replay-complete".to_owned()));
@@ -90,11 +84,7 @@ fn a_session_name_cannot_inject_a_line() {
         "\u{1}\u{7f}",
         "data: x",
     ] {
-        assert_eq!(
-            id_of(&relay, &mut stream, session),
-            Some(format!("{session}:1:5")),
-            "{session:?}"
-        );
+        assert_eq!(id_of(&relay, &mut stream, session), Some(format!("{session}:1:5")), "{session:?}");
     }
     for session in ["a\nb", "a\rb", "a\r\ndata: x\r\n\r\n", "\n", "\0", "a\0b"] {
         assert_eq!(id_of(&relay, &mut stream, session), None, "{session:?}");
@@ -105,16 +95,10 @@ fn a_session_name_cannot_inject_a_line() {
 fn only_events_with_a_position_have_an_id() {
     let relay = Relay::plain();
     let mut stream = Sse::open(&relay, "/stream");
-    for sent in [
-        unplaced("attention.routed", "s"),
-        agent_event("agent.heartbeat"),
-    ] {
+    for sent in [unplaced("attention.routed", "s"), agent_event("agent.heartbeat")] {
         relay.publish(&[sent.build()]);
         let message = stream.message();
-        assert!(
-            matches!(&message, Message::Event { id: None, data, .. } if *data == sent.build()),
-            "{message:?}"
-        );
+        assert!(matches!(&message, Message::Event { id: None, data, .. } if *data == sent.build()), "{message:?}");
     }
 }
 
@@ -122,33 +106,17 @@ fn only_events_with_a_position_have_an_id() {
 fn line_breaks_between_tokens_do_not_split_an_event() {
     let relay = Relay::plain();
     let mut stream = Sse::open(&relay, "/stream");
-    for (seq, (colon, comma)) in [
-        ("\r:", ","),
-        (":\n", ",\n"),
-        (":", ",\r\n\r\n\t "),
-        (" :\r ", " ,"),
-    ]
-    .into_iter()
-    .enumerate()
+    for (seq, (colon, comma)) in
+        [("\r:", ","), (":\n", ",\n"), (":", ",\r\n\r\n\t "), (" :\r ", " ,")].into_iter().enumerate()
     {
-        let tricky = r#"{"text":"a\n\r\ndata: x\n\nid: 9","raw":"  : , 	"}"#.replace('\t', " ");
-        let sent = event("s", seq as u64).data(&tricky);
-        relay
-            .post(sent.join(colon, comma))
-            .expect(202, r#"{"accepted":1}"#);
+        let tricky = r#"{"text":"a\n\r\ndata: x\n\nid: 9","raw":"  : , "}"#;
+        let sent = event("s", seq as u64).data(tricky);
+        relay.post(sent.join(colon, comma)).expect(202, r#"{"accepted":1}"#);
         let message = stream.message();
-        assert_eq!(
-            message.data(),
-            sent.build(),
-            "only white space outside strings goes, and all of it"
-        );
+        assert_eq!(message.data(), sent.build(), "only white space outside strings goes, and all of it");
     }
-    let spaced = event("s", 10)
-        .data(r#"{ "a" : [ 1 , 2 ] }"#)
-        .join(" : ", " , ");
-    relay
-        .post(format!(" \t{spaced}  "))
-        .expect(202, r#"{"accepted":1}"#);
+    let spaced = event("s", 10).data(r#"{ "a" : [ 1 , 2 ] }"#).join(" : ", " , ");
+    relay.post(format!(" \t{spaced}  ")).expect(202, r#"{"accepted":1}"#);
     stream.expect(&[&spaced]);
 }
 
@@ -157,19 +125,9 @@ fn separators_of_other_alphabets_arrive_as_they_were_sent() {
     let relay = Relay::plain();
     let mut stream = Sse::open(&relay, "/stream");
     let sent = [
-        event("s", 1)
-            .data(
-                "{\"t\":\"\u{2028}\u{2029}\u{85}\u{b}\u{feff}data: x\"}"
-                    .replace('\u{b}', " ")
-                    .as_str(),
-            )
-            .build(),
-        event("s", 2)
-            .data(r#"{"t":"\u2028\u0085\u000b\u000c\n\r"}"#)
-            .build(),
-        event("s", 3)
-            .data(r#"{"t":"data: x","u":"id: 1","v":"retry: 5"}"#)
-            .build(),
+        event("s", 1).data("{\"t\":\"\u{2028}\u{2029}\u{85}\u{feff}data: x\"}").build(),
+        event("s", 2).data(r#"{"t":"\u2028\u0085\u000b\u000c\n\r"}"#).build(),
+        event("s", 3).data(r#"{"t":"data: x","u":"id: 1","v":"retry: 5"}"#).build(),
     ];
     relay.publish(&sent);
     stream.expect(&sent);
@@ -178,11 +136,7 @@ fn separators_of_other_alphabets_arrive_as_they_were_sent() {
 #[test]
 fn silence_is_filled_with_pings() {
     let relay = Relay::start(|options| {
-        options
-            .env("AEP_HEARTBEAT", 1)
-            .env("AEP_IDLE_TIME", 1)
-            .env("AEP_HEAD_TIME", 1)
-            .env("AEP_BODY_TIME", 1);
+        options.env("AEP_HEARTBEAT", 1).env("AEP_IDLE_TIME", 1).env("AEP_HEAD_TIME", 1).env("AEP_BODY_TIME", 1);
     });
     let mut idle = Sse::open(&relay, "/stream");
     let mut elsewhere = Sse::subscribe(&relay, &[("filter", r#"{"session":"other"}"#)]);
@@ -205,23 +159,14 @@ fn live_0_ends_the_stream_and_anything_else_does_not() {
     let relay = Relay::plain();
     let sent = event("s", 1).build();
     relay.publish(&[&sent]);
-    for target in [
-        "/stream?live=0",
-        "/stream?live=%30&x=y",
-        "/stream?live=0&live=1",
-    ] {
+    for target in ["/stream?live=0", "/stream?live=%30&x=y", "/stream?live=0&live=1"] {
         let rest = Sse::open(&relay, target).rest();
         assert_eq!(rest.len(), 2, "{target}: {rest:?}");
         assert_eq!(rest[0].data(), sent);
         assert_eq!(rest[1], Message::Comment("replay-complete".to_owned()));
     }
-    for target in [
-        "/stream?live=1",
-        "/stream?live=",
-        "/stream?live=false",
-        "/stream?live=00",
-        "/stream?live=1&live=0",
-    ] {
+    for target in ["/stream?live=1", "/stream?live=", "/stream?live=false", "/stream?live=00", "/stream?live=1&live=0"]
+    {
         let mut stream = Sse::open(&relay, target);
         let later = event("s", 2).build();
         relay.publish(&[&later]);
@@ -235,10 +180,7 @@ fn a_stream_that_ends_leaves_the_connection_in_order() {
     let mut http = Http::connect(&relay);
     http.send(request("GET", "/stream?live=0", &[], b""));
     let head = http.response();
-    assert_eq!(
-        String::from_utf8(head.body.clone()).unwrap(),
-        ": open\n\n: replay-complete\n\n"
-    );
+    assert_eq!(String::from_utf8(head.body.clone()).unwrap(), ": open\n\n: replay-complete\n\n");
     // It may close after the stream if it said so; else it serves on.
     if head.closes() {
         http.expect_end();
@@ -261,11 +203,7 @@ fn parameters_are_form_encoded() {
         "/stream?live=0&fi%6Cter={}",
     ] {
         let rest = Sse::open(&relay, target).rest();
-        assert_eq!(
-            rest.first().map(Message::data),
-            Some(sent.as_str()),
-            "{target}"
-        );
+        assert_eq!(rest.first().map(Message::data), Some(sent.as_str()), "{target}");
     }
 }
 
@@ -277,10 +215,7 @@ fn malformed_parameters_are_refused_before_the_stream_opens() {
     let mut http = Http::connect(&relay);
     let mut refuse = |target: &str, code: &str| {
         http.send(request("GET", target, &[], b""));
-        http.response().expect_refusal(400, code)["detail"]
-            .as_str()
-            .unwrap()
-            .to_owned()
+        http.response().expect_refusal(400, code)["detail"].as_str().unwrap().to_owned()
     };
     for target in [
         "filter=x",
@@ -297,14 +232,7 @@ fn malformed_parameters_are_refused_before_the_stream_opens() {
         refuse(&format!("/stream?{target}"), "invalid-filter");
         refuse(&format!("/stream?live=0&{target}"), "invalid-filter");
     }
-    for target in [
-        "capture=x",
-        "capture=FULL",
-        "capture=%22full%22",
-        "capture=full%20",
-        "capture=%E9",
-        "capture=%",
-    ] {
+    for target in ["capture=x", "capture=FULL", "capture=%22full%22", "capture=full%20", "capture=%E9", "capture=%"] {
         refuse(&format!("/stream?{target}"), "invalid-capture");
     }
     for from in [
@@ -381,13 +309,8 @@ fn a_batch_arrives_in_order_and_whole_at_every_stream() {
 fn an_event_of_many_megabytes_arrives_whole() {
     let relay = Relay::plain();
     let mut stream = Sse::open(&relay, "/stream");
-    let sent = event("s", 1)
-        .data(&format!(r#"{{"p":"{}"}}"#, "x".repeat(12 << 20)))
-        .build();
+    let sent = event("s", 1).data(&format!(r#"{{"p":"{}"}}"#, "x".repeat(12 << 20))).build();
     relay.publish(&[&sent]);
-    assert!(
-        stream.event() == sent,
-        "twelve megabytes come back unchanged"
-    );
+    assert!(stream.event() == sent, "twelve megabytes come back unchanged");
     assert_eq!(Sse::replay(&relay, &[])[0].data().len(), sent.len());
 }

@@ -36,11 +36,7 @@ pub fn agent_event(kind: &str) -> EventBuilder {
         ("source", quote("urn:test:emitter")),
         ("agent", quote("coder")),
     ];
-    EventBuilder {
-        members: members
-            .map(|(name, value)| (name.to_owned(), value))
-            .to_vec(),
-    }
+    EventBuilder { members: members.map(|(name, value)| (name.to_owned(), value)).to_vec() }
 }
 
 impl EventBuilder {
@@ -103,11 +99,8 @@ impl EventBuilder {
 
     /// The event with the given text around its colons and commas.
     pub fn join(&self, colon: &str, comma: &str) -> String {
-        let members: Vec<String> = self
-            .members
-            .iter()
-            .map(|(name, value)| format!("{}{colon}{value}", quote(name)))
-            .collect();
+        let members: Vec<String> =
+            self.members.iter().map(|(name, value)| format!("{}{colon}{value}", quote(name))).collect();
         format!("{{{}}}", members.join(comma))
     }
 }

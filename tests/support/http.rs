@@ -25,9 +25,7 @@ pub struct Response {
 impl Http {
     #[track_caller]
     pub fn connect(relay: &Relay) -> Self {
-        Self {
-            wire: Wire::connect(relay.address()),
-        }
+        Self { wire: Wire::connect(relay.address()) }
     }
 
     /// Sends these bytes on a connection of their own and reads the answer.
@@ -58,26 +56,15 @@ impl Http {
     /// Status line and fields; the body, if any, is left unread.
     #[track_caller]
     pub fn response_head(&mut self) -> Response {
-        let head = self
-            .wire
-            .read_through(b"\r\n\r\n")
-            .expect("an answer before the end of the connection");
+        let head = self.wire.read_through(b"\r\n\r\n").expect("an answer before the end of the connection");
         let head = String::from_utf8(head).expect("an answer's head is text");
         let mut lines = head.strip_suffix("\r\n\r\n").unwrap().split("\r\n");
         let status_line = lines.next().unwrap();
         let (version, rest) = status_line.split_once(' ').expect("a status line");
-        let (status, reason) = rest
-            .split_once(' ')
-            .expect("a status line with a reason, possibly empty");
-        assert!(
-            version == "HTTP/1.1" && status.len() == 3 && !reason.contains(['\r', '\n']),
-            "{status_line:?}"
-        );
+        let (status, reason) = rest.split_once(' ').expect("a status line with a reason, possibly empty");
+        assert!(version == "HTTP/1.1" && status.len() == 3 && !reason.contains(['\r', '\n']), "{status_line:?}");
         let fields = lines.map(|line| {
-            assert!(
-                !line.contains(['\r', '\n']),
-                "a bare line break in {line:?}"
-            );
+            assert!(!line.contains(['\r', '\n']), "a bare line break in {line:?}");
             let (name, value) = line.split_once(':').expect("a field line");
             assert!(!name.is_empty() && !name.contains([' ', '\t']), "{line:?}");
             (name.to_owned(), value.trim_matches([' ', '\t']).to_owned())
@@ -93,10 +80,7 @@ impl Http {
     #[track_caller]
     fn body(&mut self, response: &Response) -> Vec<u8> {
         if let Some(length) = response.field("content-length") {
-            assert!(
-                response.field("transfer-encoding").is_none(),
-                "two framings in one answer"
-            );
+            assert!(response.field("transfer-encoding").is_none(), "two framings in one answer");
             return self.wire.read_exact(length.parse().expect("a length"));
         }
         if response.field("transfer-encoding").is_some() {
@@ -112,13 +96,9 @@ impl Http {
     /// One chunk of a chunked body; nothing at its end.
     #[track_caller]
     pub fn chunk(&mut self) -> Option<Vec<u8>> {
-        let line = self
-            .wire
-            .read_through(b"\r\n")
-            .expect("a chunk, not the end of the connection");
+        let line = self.wire.read_through(b"\r\n").expect("a chunk, not the end of the connection");
         let size = std::str::from_utf8(&line[..line.len() - 2]).expect("a chunk size");
-        let size = usize::from_str_radix(size, 16)
-            .unwrap_or_else(|_| panic!("a chunk size, not {size:?}"));
+        let size = usize::from_str_radix(size, 16).unwrap_or_else(|_| panic!("a chunk size, not {size:?}"));
         let mut chunk = self.wire.read_exact(size + 2);
         assert!(chunk.ends_with(b"\r\n"), "a chunk ends in CR LF");
         chunk.truncate(size);
@@ -130,10 +110,7 @@ impl Http {
     pub fn expect_alive(&mut self) {
         self.send("GET /healthz HTTP/1.1\r\nHost: r\r\n\r\n");
         let response = self.response();
-        assert_eq!(
-            response.status, 200,
-            "the connection still serves: {response:?}"
-        );
+        assert_eq!(response.status, 200, "the connection still serves: {response:?}");
     }
 }
 
@@ -155,10 +132,7 @@ impl Response {
     /// The field of this name in any case; two of them fail the test.
     #[track_caller]
     pub fn field(&self, name: &str) -> Option<&str> {
-        let mut found = self
-            .fields
-            .iter()
-            .filter(|(other, _)| other.eq_ignore_ascii_case(name));
+        let mut found = self.fields.iter().filter(|(other, _)| other.eq_ignore_ascii_case(name));
         let first = found.next();
         assert!(found.next().is_none(), "{name} comes twice: {self:?}");
         first.map(|(_, value)| value.as_str())
@@ -167,13 +141,8 @@ impl Response {
     /// The members of a list field, lower-case.
     #[track_caller]
     pub fn list(&self, name: &str) -> Vec<String> {
-        let value = self
-            .field(name)
-            .unwrap_or_else(|| panic!("{name} is missing: {self:?}"));
-        value
-            .split(',')
-            .map(|item| item.trim().to_ascii_lowercase())
-            .collect()
+        let value = self.field(name).unwrap_or_else(|| panic!("{name} is missing: {self:?}"));
+        value.split(',').map(|item| item.trim().to_ascii_lowercase()).collect()
     }
 
     #[track_caller]
@@ -183,52 +152,29 @@ impl Response {
 
     #[track_caller]
     pub fn json(&self) -> Value {
-        assert_eq!(
-            self.field("content-type"),
-            Some("application/json"),
-            "{self:?}"
-        );
+        assert_eq!(self.field("content-type"), Some("application/json"), "{self:?}");
         serde_json::from_slice(&self.body).unwrap_or_else(|_| panic!("a JSON body: {self:?}"))
     }
 
     /// It is the refusal `{"error": code, "detail": text}` with this status; answers its JSON.
     #[track_caller]
     pub fn expect_refusal(&self, status: u16, code: &str) -> Value {
-        assert_eq!(
-            self.status,
-            status,
-            "{code} expected: {self:?} {}",
-            String::from_utf8_lossy(&self.body)
-        );
+        assert_eq!(self.status, status, "{code} expected: {self:?} {}", String::from_utf8_lossy(&self.body));
         let body = self.json();
         assert_eq!(body["error"], code, "{body}");
-        assert!(
-            body["detail"]
-                .as_str()
-                .is_some_and(|detail| !detail.is_empty()),
-            "a detail in {body}"
-        );
-        assert_eq!(
-            self.field("access-control-allow-origin"),
-            Some("*"),
-            "refusals are readable by browsers"
-        );
+        assert!(body["detail"].as_str().is_some_and(|detail| !detail.is_empty()), "a detail in {body}");
+        assert_eq!(self.field("access-control-allow-origin"), Some("*"), "refusals are readable by browsers");
         body
     }
 
     /// It is exactly this status and body.
     #[track_caller]
     pub fn expect(&self, status: u16, body: &str) {
-        assert_eq!(
-            (self.status, self.text().as_str()),
-            (status, body),
-            "{self:?}"
-        );
+        assert_eq!((self.status, self.text().as_str()), (status, body), "{self:?}");
     }
 
     pub fn closes(&self) -> bool {
-        self.field("connection")
-            .is_some_and(|value| value.eq_ignore_ascii_case("close"))
+        self.field("connection").is_some_and(|value| value.eq_ignore_ascii_case("close"))
     }
 }
 
@@ -261,9 +207,6 @@ pub fn encode(text: &str) -> String {
 
 /// `path?name=value&…` with the values encoded.
 pub fn query(path: &str, parameters: &[(&str, &str)]) -> String {
-    let pairs: Vec<String> = parameters
-        .iter()
-        .map(|(name, value)| format!("{name}={}", encode(value)))
-        .collect();
+    let pairs: Vec<String> = parameters.iter().map(|(name, value)| format!("{name}={}", encode(value))).collect();
     format!("{path}?{}", pairs.join("&"))
 }

@@ -61,15 +61,9 @@ impl Relay {
         for (name, _) in std::env::vars_os().filter(|(name, _)| is_setting(name)) {
             command.env_remove(name);
         }
-        command.env("AEP_PORT", "0").env(
-            "AEP_CORES",
-            std::env::var("TEST_CORES").unwrap_or_else(|_| "2".to_owned()),
-        );
+        command.env("AEP_PORT", "0").env("AEP_CORES", std::env::var("TEST_CORES").unwrap_or_else(|_| "2".to_owned()));
         command.envs(options.environment).args(options.arguments);
-        command
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("the relay's binary starts");
 
         let stderr = collect(child.stderr.take().unwrap());
@@ -93,14 +87,7 @@ impl Relay {
             let _ = child.wait();
             panic!("no boot line: {boot_line:?}; stderr: {}", text(&stderr));
         };
-        Self {
-            child,
-            boot_line,
-            address,
-            token: options.token,
-            stdout,
-            stderr,
-        }
+        Self { child, boot_line, address, token: options.token, stdout, stderr }
     }
 
     /// A relay with nothing set.
@@ -136,28 +123,15 @@ impl Relay {
 
     /// Resident memory in KiB.
     pub fn resident_kib(&self) -> u64 {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid()))
-            .expect("the relay lives");
-        let line = status
-            .lines()
-            .find(|line| line.starts_with("VmRSS:"))
-            .expect("resident memory is listed");
-        line.split_whitespace()
-            .nth(1)
-            .and_then(|kib| kib.parse().ok())
-            .expect("a number of KiB")
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).expect("the relay lives");
+        let line = status.lines().find(|line| line.starts_with("VmRSS:")).expect("resident memory is listed");
+        line.split_whitespace().nth(1).and_then(|kib| kib.parse().ok()).expect("a number of KiB")
     }
 
     /// Sends a signal by name (`TERM`, `INT`, `STOP`, …). The shell's own `kill` is on every machine.
     pub fn signal(&self, name: &str) {
-        let status = Command::new("sh")
-            .arg("-c")
-            .arg(format!("kill -{name} {}", self.pid()))
-            .status();
-        assert!(
-            status.expect("a shell").success(),
-            "the signal could not be sent"
-        );
+        let status = Command::new("sh").arg("-c").arg(format!("kill -{name} {}", self.pid())).status();
+        assert!(status.expect("a shell").success(), "the signal could not be sent");
     }
 
     /// Waits for the end of the process.
@@ -180,21 +154,12 @@ impl Relay {
     }
 
     pub fn is_running(&mut self) -> bool {
-        self.child
-            .try_wait()
-            .expect("the child can be waited for")
-            .is_none()
+        self.child.try_wait().expect("the child can be waited for").is_none()
     }
 
     /// One request on a connection of its own, with the token if there is one.
     #[track_caller]
-    pub fn request(
-        &self,
-        method: &str,
-        target: &str,
-        fields: &[(&str, &str)],
-        body: &[u8],
-    ) -> Response {
+    pub fn request(&self, method: &str, target: &str, fields: &[(&str, &str)], body: &[u8]) -> Response {
         let authorization = self.token.as_ref().map(|token| format!("Bearer {token}"));
         let mut all = fields.to_vec();
         if let Some(value) = &authorization {
@@ -202,11 +167,7 @@ impl Relay {
         }
         let mut http = Http::connect(self);
         http.send(request(method, target, &all, body));
-        if method == "HEAD" {
-            http.response_to_head()
-        } else {
-            http.response()
-        }
+        if method == "HEAD" { http.response_to_head() } else { http.response() }
     }
 
     #[track_caller]
@@ -217,23 +178,13 @@ impl Relay {
     /// Posts one event.
     #[track_caller]
     pub fn post(&self, body: impl AsRef<[u8]>) -> Response {
-        self.request(
-            "POST",
-            "/events",
-            &[("Content-Type", "application/json")],
-            body.as_ref(),
-        )
+        self.request("POST", "/events", &[("Content-Type", "application/json")], body.as_ref())
     }
 
     /// Posts NDJSON as it is given.
     #[track_caller]
     pub fn post_lines(&self, body: impl AsRef<[u8]>) -> Response {
-        self.request(
-            "POST",
-            "/events",
-            &[("Content-Type", "application/x-ndjson")],
-            body.as_ref(),
-        )
+        self.request("POST", "/events", &[("Content-Type", "application/x-ndjson")], body.as_ref())
     }
 
     /// Publishes events in one batch that must be accepted.
@@ -242,11 +193,7 @@ impl Relay {
         let lines: Vec<&str> = events.iter().map(AsRef::as_ref).collect();
         let response = self.post_lines(lines.join("\n"));
         let accepted = format!("{{\"accepted\":{}}}", events.len());
-        assert_eq!(
-            (response.status, response.text()),
-            (202, accepted),
-            "the batch is accepted"
-        );
+        assert_eq!((response.status, response.text()), (202, accepted), "the batch is accepted");
     }
 
     /// The authorized answer of `/healthz`.
@@ -260,9 +207,7 @@ impl Relay {
     /// One count of `/healthz`.
     #[track_caller]
     pub fn count(&self, member: &str) -> u64 {
-        self.health()[member]
-            .as_u64()
-            .unwrap_or_else(|| panic!("/healthz tells {member}"))
+        self.health()[member].as_u64().unwrap_or_else(|| panic!("/healthz tells {member}"))
     }
 }
 
@@ -272,10 +217,7 @@ impl Drop for Relay {
         let _ = self.child.wait();
         if thread::panicking() {
             // Captured by the test harness and shown with the failure.
-            #[allow(
-                clippy::print_stderr,
-                reason = "the relay's own log explains a failed test"
-            )]
+            #[allow(clippy::print_stderr, reason = "the relay's own log explains a failed test")]
             {
                 eprintln!("── stderr of the relay ──\n{}", self.stderr());
             }
@@ -285,9 +227,7 @@ impl Drop for Relay {
 
 /// The directory of the protocol's public conformance data, if the environment names one.
 pub fn data_directory() -> Option<PathBuf> {
-    std::env::var_os("AEP_DATA_DIR")
-        .filter(|value| !value.is_empty())
-        .map(PathBuf::from)
+    std::env::var_os("AEP_DATA_DIR").filter(|value| !value.is_empty()).map(PathBuf::from)
 }
 
 fn is_setting(name: &OsStr) -> bool {

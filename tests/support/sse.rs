@@ -11,11 +11,7 @@ use super::relay::Relay;
 /// One message of a stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Message {
-    Event {
-        id: Option<String>,
-        kind: String,
-        data: String,
-    },
+    Event { id: Option<String>, kind: String, data: String },
     Comment(String),
 }
 
@@ -58,23 +54,10 @@ impl Sse {
         let mut http = Http::connect(relay);
         http.send(request);
         let head = http.response_head();
-        assert_eq!(
-            head.status,
-            200,
-            "a stream opens: {head:?} {}",
-            http.unread()
-        );
+        assert_eq!(head.status, 200, "a stream opens: {head:?} {}", http.unread());
         let chunked = head.field("transfer-encoding") == Some("chunked");
-        let mut stream = Self {
-            http,
-            chunked,
-            pending: VecDeque::new(),
-        };
-        assert_eq!(
-            stream.next(),
-            Some(Message::Comment("open".to_owned())),
-            "the first message"
-        );
+        let mut stream = Self { http, chunked, pending: VecDeque::new() };
+        assert_eq!(stream.next(), Some(Message::Comment("open".to_owned())), "the first message");
         (stream, head)
     }
 
@@ -85,27 +68,16 @@ impl Sse {
         all.push(("live", "0"));
         let mut messages = Self::subscribe(relay, &all).rest();
         let last = messages.pop();
-        assert_eq!(
-            last,
-            Some(Message::Comment("replay-complete".to_owned())),
-            "after {messages:?}"
-        );
+        assert_eq!(last, Some(Message::Comment("replay-complete".to_owned())), "after {messages:?}");
         messages
     }
 
     /// The next message; nothing at the clean end of the body.
     #[track_caller]
-    #[allow(
-        clippy::should_implement_trait,
-        reason = "an iterator would hide the place of the failing call"
-    )]
+    #[allow(clippy::should_implement_trait, reason = "an iterator would hide the place of the failing call")]
     pub fn next(&mut self) -> Option<Message> {
         while self.pending.is_empty() {
-            let block = if self.chunked {
-                self.http.chunk()
-            } else {
-                self.http.read_through(b"\n\n")
-            }?;
+            let block = if self.chunked { self.http.chunk() } else { self.http.read_through(b"\n\n") }?;
             self.pending.extend(parse(&block));
         }
         self.pending.pop_front()
@@ -195,9 +167,7 @@ impl Message {
 fn parse(block: &[u8]) -> Vec<Message> {
     let text = std::str::from_utf8(block).expect("a stream is UTF-8");
     assert!(!text.contains('\r'), "lines end in a lone LF: {text:?}");
-    let body = text
-        .strip_suffix("\n\n")
-        .unwrap_or_else(|| panic!("not a whole number of messages: {text:?}"));
+    let body = text.strip_suffix("\n\n").unwrap_or_else(|| panic!("not a whole number of messages: {text:?}"));
     body.split("\n\n").map(message).collect()
 }
 
@@ -210,22 +180,12 @@ fn message(text: &str) -> Message {
         return Message::Comment(comment.to_owned());
     }
     let (id, rest) = match lines[..] {
-        [first, ref rest @ ..] if first.starts_with("id: ") => {
-            (Some(first["id: ".len()..].to_owned()), rest)
-        }
+        [first, ref rest @ ..] if first.starts_with("id: ") => (Some(first["id: ".len()..].to_owned()), rest),
         ref rest => (None, rest),
     };
-    let [kind, data] = rest else {
-        panic!("not a message of the contract: {text:?}")
-    };
+    let [kind, data] = rest else { panic!("not a message of the contract: {text:?}") };
     let field = |line: &str, name: &str| {
-        line.strip_prefix(name)
-            .unwrap_or_else(|| panic!("{name:?} expected in {text:?}"))
-            .to_owned()
+        line.strip_prefix(name).unwrap_or_else(|| panic!("{name:?} expected in {text:?}")).to_owned()
     };
-    Message::Event {
-        id,
-        kind: field(kind, "event: "),
-        data: field(data, "data: "),
-    }
+    Message::Event { id, kind: field(kind, "event: "), data: field(data, "data: ") }
 }

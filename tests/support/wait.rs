@@ -11,10 +11,7 @@ pub const DEADLINE: Duration = Duration::from_secs(20);
 pub fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
     let end = Instant::now() + DEADLINE;
     while !condition() {
-        assert!(
-            Instant::now() < end,
-            "did not happen within {DEADLINE:?}: {what}"
-        );
+        assert!(Instant::now() < end, "did not happen within {DEADLINE:?}: {what}");
         thread::park_timeout(Duration::from_millis(5));
     }
 }

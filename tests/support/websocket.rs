@@ -55,29 +55,12 @@ impl Ws {
     #[track_caller]
     pub fn accept(mut http: Http) -> Self {
         let head = http.response_head();
-        assert_eq!(
-            head.status,
-            101,
-            "the upgrade is accepted: {head:?} {}",
-            http.unread()
-        );
-        assert!(
-            head.field("upgrade")
-                .is_some_and(|value| value.eq_ignore_ascii_case("websocket")),
-            "{head:?}"
-        );
+        assert_eq!(head.status, 101, "the upgrade is accepted: {head:?} {}", http.unread());
+        assert!(head.field("upgrade").is_some_and(|value| value.eq_ignore_ascii_case("websocket")), "{head:?}");
         assert_eq!(head.list("connection"), ["upgrade"]);
         assert_eq!(head.field("sec-websocket-accept"), Some(ACCEPT));
-        assert_eq!(
-            head.field("sec-websocket-extensions"),
-            None,
-            "no extension is agreed"
-        );
-        assert_eq!(
-            head.field("sec-websocket-protocol"),
-            None,
-            "no subprotocol is agreed"
-        );
+        assert_eq!(head.field("sec-websocket-extensions"), None, "no extension is agreed");
+        assert_eq!(head.field("sec-websocket-protocol"), None, "no subprotocol is agreed");
         Self { http }
     }
 
@@ -117,13 +100,8 @@ impl Ws {
     #[track_caller]
     pub fn subscribe(&mut self, id: &str, members: &str) {
         let comma = if members.is_empty() { "" } else { "," };
-        self.text(format!(
-            r#"{{"type":"subscribe","id":"{id}"{comma}{members}}}"#
-        ));
-        assert_eq!(
-            self.json(),
-            serde_json::json!({"type": "subscribed", "id": id})
-        );
+        self.text(format!(r#"{{"type":"subscribe","id":"{id}"{comma}{members}}}"#));
+        assert_eq!(self.json(), serde_json::json!({"type": "subscribed", "id": id}));
     }
 
     /// Sends one text message in one frame.
@@ -163,21 +141,14 @@ impl Ws {
             short => usize::from(short),
         };
         let opcode = first & 0x0F;
-        assert!(
-            matches!(opcode, 1 | 8 | 9 | 10),
-            "the relay sends text and control frames only, not {opcode}"
-        );
+        assert!(matches!(opcode, 1 | 8 | 9 | 10), "the relay sends text and control frames only, not {opcode}");
         assert!(opcode < 8 || length <= 125, "a control frame is short");
-        Some(Frame {
-            opcode,
-            payload: self.http.read_exact(length),
-        })
+        Some(Frame { opcode, payload: self.http.read_exact(length) })
     }
 
     #[track_caller]
     pub fn recv(&mut self) -> Frame {
-        self.next_frame()
-            .expect("a frame before the end of the connection")
+        self.next_frame().expect("a frame before the end of the connection")
     }
 
     /// The next text message. Pings of the relay are answered on the way.
@@ -215,17 +186,8 @@ impl Ws {
     #[track_caller]
     pub fn expect_error(&mut self, code: &str) -> Value {
         let error = self.json();
-        assert_eq!(
-            (&error["type"], &error["code"]),
-            (&Value::from("error"), &Value::from(code)),
-            "{error}"
-        );
-        assert!(
-            error["detail"]
-                .as_str()
-                .is_some_and(|detail| !detail.is_empty()),
-            "a detail in {error}"
-        );
+        assert_eq!((&error["type"], &error["code"]), (&Value::from("error"), &Value::from(code)), "{error}");
+        assert!(error["detail"].as_str().is_some_and(|detail| !detail.is_empty()), "a detail in {error}");
         error
     }
 
@@ -233,16 +195,8 @@ impl Ws {
     #[track_caller]
     pub fn expect_close(&mut self, code: u16) {
         let frame = self.recv();
-        assert_eq!(
-            frame.opcode,
-            opcode::CLOSE,
-            "close {code} expected: {frame:?}"
-        );
-        assert_eq!(
-            close_of(&frame).map(|(code, _)| code),
-            Some(code),
-            "{frame:?}"
-        );
+        assert_eq!(frame.opcode, opcode::CLOSE, "close {code} expected: {frame:?}");
+        assert_eq!(close_of(&frame).map(|(code, _)| code), Some(code), "{frame:?}");
         self.send_if_open(frame_bytes(true, opcode::CLOSE, &code.to_be_bytes()));
         self.http.expect_gone();
     }
@@ -266,10 +220,7 @@ impl Ws {
     #[track_caller]
     pub fn sync(&mut self) {
         self.text(r#"{"type":"ping","t":"sync"}"#);
-        assert_eq!(
-            self.json(),
-            serde_json::json!({"type": "pong", "t": "sync"})
-        );
+        assert_eq!(self.json(), serde_json::json!({"type": "pong", "t": "sync"}));
     }
 }
 
@@ -332,12 +283,7 @@ pub fn frame_bytes(fin: bool, opcode: u8, payload: &[u8]) -> Vec<u8> {
         }
     }
     bytes.extend(MASK);
-    bytes.extend(
-        payload
-            .iter()
-            .enumerate()
-            .map(|(index, byte)| byte ^ MASK[index % 4]),
-    );
+    bytes.extend(payload.iter().enumerate().map(|(index, byte)| byte ^ MASK[index % 4]));
     bytes
 }
 
@@ -345,12 +291,8 @@ pub fn frame_bytes(fin: bool, opcode: u8, payload: &[u8]) -> Vec<u8> {
 #[track_caller]
 pub fn tungstenite_client(relay: &Relay) -> tungstenite::WebSocket<TcpStream> {
     let stream = TcpStream::connect(relay.address()).expect("the relay accepts connections");
-    stream
-        .set_read_timeout(Some(super::wait::DEADLINE))
-        .unwrap();
+    stream.set_read_timeout(Some(super::wait::DEADLINE)).unwrap();
     stream.set_nodelay(true).unwrap();
     let url = format!("ws://{}/socket", relay.address());
-    tungstenite::client(url, stream)
-        .expect("the upgrade is accepted")
-        .0
+    tungstenite::client(url, stream).expect("the upgrade is accepted").0
 }

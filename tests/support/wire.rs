@@ -15,15 +15,11 @@ pub struct Wire {
 impl Wire {
     #[track_caller]
     pub fn connect(address: SocketAddr) -> Self {
-        let stream =
-            TcpStream::connect_timeout(&address, DEADLINE).expect("the relay accepts connections");
+        let stream = TcpStream::connect_timeout(&address, DEADLINE).expect("the relay accepts connections");
         stream.set_read_timeout(Some(DEADLINE)).unwrap();
         stream.set_write_timeout(Some(DEADLINE)).unwrap();
         stream.set_nodelay(true).unwrap();
-        Self {
-            stream,
-            buffer: Vec::new(),
-        }
+        Self { stream, buffer: Vec::new() }
     }
 
     /// The socket itself, for options, shutdown or a reader of one's own.
@@ -33,9 +29,7 @@ impl Wire {
 
     #[track_caller]
     pub fn send(&mut self, bytes: impl AsRef<[u8]>) {
-        self.stream
-            .write_all(bytes.as_ref())
-            .expect("the relay takes the bytes");
+        self.stream.write_all(bytes.as_ref()).expect("the relay takes the bytes");
     }
 
     /// Sends what the relay may refuse to take: a peer that closed is no failure here.
@@ -60,9 +54,7 @@ impl Wire {
 
     /// Ends our side; the other stays open.
     pub fn finish(&mut self) {
-        self.stream
-            .shutdown(Shutdown::Write)
-            .expect("our side can be ended");
+        self.stream.shutdown(Shutdown::Write).expect("our side can be ended");
     }
 
     /// Reads more bytes; false at the clean end.
@@ -77,18 +69,10 @@ impl Wire {
                     return true;
                 }
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error)
-                    if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) =>
-                {
-                    panic!(
-                        "nothing came within {DEADLINE:?}; unread so far: {:?}",
-                        self.unread()
-                    )
+                Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
+                    panic!("nothing came within {DEADLINE:?}; unread so far: {:?}", self.unread())
                 }
-                Err(error) => panic!(
-                    "the connection broke ({error}); unread so far: {:?}",
-                    self.unread()
-                ),
+                Err(error) => panic!("the connection broke ({error}); unread so far: {:?}", self.unread()),
             }
         }
     }
@@ -101,11 +85,7 @@ impl Wire {
     #[track_caller]
     pub fn read_exact(&mut self, count: usize) -> Vec<u8> {
         while self.buffer.len() < count {
-            assert!(
-                self.fill(),
-                "ended within a message of {count} bytes: {:?}",
-                self.unread()
-            );
+            assert!(self.fill(), "ended within a message of {count} bytes: {:?}", self.unread());
         }
         self.buffer.drain(..count).collect()
     }
@@ -124,19 +104,13 @@ impl Wire {
     pub fn read_through(&mut self, end: &[u8]) -> Option<Vec<u8>> {
         let mut searched = 0;
         loop {
-            let found = self.buffer[searched..]
-                .windows(end.len())
-                .position(|window| window == end);
+            let found = self.buffer[searched..].windows(end.len()).position(|window| window == end);
             if let Some(at) = found {
                 return Some(self.buffer.drain(..searched + at + end.len()).collect());
             }
             searched = self.buffer.len().saturating_sub(end.len() - 1);
             if !self.fill() {
-                assert!(
-                    self.buffer.is_empty(),
-                    "ended in the middle: {:?}",
-                    self.unread()
-                );
+                assert!(self.buffer.is_empty(), "ended in the middle: {:?}", self.unread());
                 return None;
             }
         }
@@ -153,11 +127,7 @@ impl Wire {
     #[track_caller]
     pub fn expect_end(&mut self) {
         let rest = self.read_to_end();
-        assert!(
-            rest.is_empty(),
-            "expected the end, got {:?}",
-            String::from_utf8_lossy(&rest)
-        );
+        assert!(rest.is_empty(), "expected the end, got {:?}", String::from_utf8_lossy(&rest));
     }
 
     /// The relay has ended the connection, be it by a reset: for a peer that went on sending what nobody reads.
@@ -166,10 +136,7 @@ impl Wire {
         loop {
             match self.stream.read(&mut chunk) {
                 Ok(0) => return,
-                Ok(count) => panic!(
-                    "expected the end, got {:?}",
-                    String::from_utf8_lossy(&chunk[..count])
-                ),
+                Ok(count) => panic!("expected the end, got {:?}", String::from_utf8_lossy(&chunk[..count])),
                 Err(error) if error.kind() == ErrorKind::ConnectionReset => return,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) => panic!("the connection is still there after {DEADLINE:?}: {error}"),
