@@ -40,8 +40,8 @@ pub struct RawConfig {
     /// either, everybody may publish and read, and control is refused]
     #[arg(long, value_name = "PATH", help_heading = "Access")]
     pub token_file: Option<String>,
-    /// Browser origins that may use the relay: *, or a list separated by commas, each scheme://host[:port]
-    /// [AEP_ORIGINS, default *]
+    /// Browser origins that may use the relay: *, or a list separated by commas, each scheme://host or
+    /// scheme://host:port [AEP_ORIGINS, default *]
     #[arg(long, value_name = "ORIGINS", help_heading = "Access")]
     pub origins: Option<String>,
 
