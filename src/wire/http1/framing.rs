@@ -33,40 +33,33 @@ pub(super) struct FieldFacts {
 impl FieldFacts {
     /// Takes in one field.
     pub(super) fn note(&mut self, name: &str, value: &[u8]) -> Result<(), HeadFault> {
-        // The length alone tells most fields apart.
-        match name.len() {
-            4 if name.eq_ignore_ascii_case("host") => {
-                if std::mem::replace(&mut self.host, true) {
-                    return Err(HeadFault::Malformed("repeated Host"));
-                }
+        let is = |known: &str| name.eq_ignore_ascii_case(known);
+        if is("host") {
+            if std::mem::replace(&mut self.host, true) {
+                return Err(HeadFault::Malformed("repeated Host"));
             }
-            14 if name.eq_ignore_ascii_case("content-length") => {
-                // RFC 9112 §6.3 would allow equal repetitions; nobody honest sends them.
-                if self.content_length.is_some() {
-                    return Err(HeadFault::Malformed("repeated Content-Length"));
-                }
-                let length = parse_length(value).ok_or(HeadFault::Malformed("Content-Length is not a length"))?;
-                self.content_length = Some(length);
+        } else if is("content-length") {
+            // RFC 9112 §6.3 would allow equal repetitions; nobody honest sends them.
+            if self.content_length.is_some() {
+                return Err(HeadFault::Malformed("repeated Content-Length"));
             }
-            17 if name.eq_ignore_ascii_case("transfer-encoding") => {
-                if std::mem::replace(&mut self.chunked, true) || !value.eq_ignore_ascii_case(b"chunked") {
-                    return Err(HeadFault::Malformed("Transfer-Encoding is not a single chunked"));
-                }
+            let length = parse_length(value).ok_or(HeadFault::Malformed("Content-Length is not a length"))?;
+            self.content_length = Some(length);
+        } else if is("transfer-encoding") {
+            if std::mem::replace(&mut self.chunked, true) || !value.eq_ignore_ascii_case(b"chunked") {
+                return Err(HeadFault::Malformed("Transfer-Encoding is not a single chunked"));
             }
-            10 if name.eq_ignore_ascii_case("connection") => {
-                for option in list(value) {
-                    self.close |= option.eq_ignore_ascii_case(b"close");
-                    self.keep_alive |= option.eq_ignore_ascii_case(b"keep-alive");
-                }
+        } else if is("connection") {
+            for option in list(value) {
+                self.close |= option.eq_ignore_ascii_case(b"close");
+                self.keep_alive |= option.eq_ignore_ascii_case(b"keep-alive");
             }
-            6 if name.eq_ignore_ascii_case("expect") => {
-                for expectation in list(value) {
-                    let is_continue = expectation.eq_ignore_ascii_case(b"100-continue");
-                    self.expect_continue |= is_continue;
-                    self.expect_other |= !is_continue;
-                }
+        } else if is("expect") {
+            for expectation in list(value) {
+                let is_continue = expectation.eq_ignore_ascii_case(b"100-continue");
+                self.expect_continue |= is_continue;
+                self.expect_other |= !is_continue;
             }
-            _ => {}
         }
         Ok(())
     }

@@ -165,7 +165,7 @@ mod tests {
             (Version::Http10, true, &[], "Connection: keep-alive\r\n"),
             (Version::Http10, false, &[], "Connection: close\r\n"),
             (Version::Http11, true, std::slice::from_ref(&upgrade), "Connection: Upgrade\r\n"),
-            (Version::Http11, false, &[upgrade.clone()], "Connection: Upgrade, close\r\n"),
+            (Version::Http11, false, std::slice::from_ref(&upgrade), "Connection: Upgrade, close\r\n"),
         ] {
             let text = response(ReplyTo { version, keep_alive, head: false }, 426, fields, b"");
             let connection: String = text.split_inclusive('\n').filter(|line| line.starts_with("Connection")).collect();
