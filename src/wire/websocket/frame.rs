@@ -285,7 +285,10 @@ mod tests {
         assert_eq!(encoded(&|out| encode_pong(out, b"abc")), b"\x8a\x03abc");
         assert_eq!(encoded(&|out| encode_close(out, None, "unused")), b"\x88\x00");
         assert_eq!(encoded(&|out| encode_close(out, Some(CloseCode::GOING_AWAY), "")), b"\x88\x02\x03\xe9");
-        assert_eq!(encoded(&|out| encode_close(out, Some(CloseCode::TRY_AGAIN_LATER), "slow")), b"\x88\x06\x03\xf5slow");
+        assert_eq!(
+            encoded(&|out| encode_close(out, Some(CloseCode::TRY_AGAIN_LATER), "slow")),
+            b"\x88\x06\x03\xf5slow"
+        );
     }
 
     #[test]

@@ -6,7 +6,7 @@ const BLOCK: usize = 32;
 /// Unmasks (or masks: it is the same) a piece of a payload that begins `offset` bytes into its frame.
 pub fn unmask(payload: &mut [u8], mask: [u8; 4], offset: usize) {
     let mut key = mask;
-    key.rotate_left(offset % key.len());
+    key.rotate_left(offset % mask.len());
     let wide: [u8; BLOCK] = std::array::from_fn(|i| key[i % key.len()]);
     let (blocks, rest) = payload.as_chunks_mut::<BLOCK>();
     for block in blocks {

@@ -165,18 +165,15 @@ impl MessageDecoder {
     /// Bytes of memory that an open message or control frame holds.
     #[must_use]
     pub fn held_bytes(&self) -> usize {
-        self.partial.as_ref().map_or(0, |partial| {
-            partial.control.capacity() + partial.message.as_ref().map_or(0, Assembly::held_bytes)
-        })
+        self.partial
+            .as_ref()
+            .map_or(0, |partial| partial.control.capacity() + partial.message.as_ref().map_or(0, Assembly::held_bytes))
     }
 
     fn next(&mut self, input: &mut Input<'_>) -> Result<Option<Found>, Fault> {
         while let Some(frame) = self.open_frame(input)? {
-            let found = if frame.opcode.is_control() {
-                self.take_control(frame, input)
-            } else {
-                self.take_data(frame, input)?
-            };
+            let found =
+                if frame.opcode.is_control() { self.take_control(frame, input) } else { self.take_data(frame, input)? };
             if found.is_some() {
                 return Ok(found);
             }
