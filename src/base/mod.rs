@@ -1,3 +1,4 @@
 //! Containers and values: no I/O, no protocol, no clock.
 
+pub mod slab;
 pub mod time;
