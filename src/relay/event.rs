@@ -18,9 +18,7 @@ mod parser;
 
 use std::ops::Range;
 
-pub use attribute::{
-    ATTRIBUTES, Attribute, Capture, Position, Scalar, Scope, Severity, UnknownLevel,
-};
+pub use attribute::{ATTRIBUTES, Attribute, Capture, Position, Scalar, Scope, Severity, UnknownLevel};
 pub use fingerprint::Fingerprinter;
 pub use grammar::is_extension_name;
 pub use parser::{EventFault, Parser};
@@ -146,10 +144,7 @@ impl<'a> Event<'a> {
     /// Where it stands in its session, if it bears a `seq`.
     #[must_use]
     pub fn position(&self) -> Option<Position> {
-        self.meta.seq.map(|seq| Position {
-            epoch: self.meta.epoch,
-            seq,
-        })
+        self.meta.seq.map(|seq| Position { epoch: self.meta.epoch, seq })
     }
 
     /// `severity`, `info` by default.
@@ -179,19 +174,14 @@ impl<'a> Event<'a> {
     /// The extension attribute of this name.
     #[must_use]
     pub fn extension(&self, name: &str) -> Option<Scalar<'a>> {
-        let at = self
-            .extensions
-            .binary_search_by(|extension| self.span(extension.name).cmp(name))
-            .ok()?;
+        let at = self.extensions.binary_search_by(|extension| self.span(extension.name).cmp(name)).ok()?;
         Some(self.scalar(self.extensions[at].value))
     }
 
     /// All extension attributes, by name.
     pub fn extensions(&self) -> impl ExactSizeIterator<Item = (&'a str, Scalar<'a>)> + use<'a> {
         let event = *self;
-        self.extensions
-            .iter()
-            .map(move |extension| (event.span(extension.name), event.scalar(extension.value)))
+        self.extensions.iter().map(move |extension| (event.span(extension.name), event.scalar(extension.value)))
     }
 
     fn span(&self, span: Span) -> &'a str {

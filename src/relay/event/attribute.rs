@@ -198,12 +198,7 @@ mod tests {
         for severity in severities {
             assert_eq!(severity.as_str().parse(), Ok(severity));
         }
-        let captures = [
-            Capture::None,
-            Capture::Metadata,
-            Capture::Redacted,
-            Capture::Full,
-        ];
+        let captures = [Capture::None, Capture::Metadata, Capture::Redacted, Capture::Full];
         assert!(captures.is_sorted());
         for capture in captures {
             assert_eq!(capture.as_str().parse(), Ok(capture));

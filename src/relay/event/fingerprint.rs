@@ -19,9 +19,7 @@ impl Fingerprinter {
     #[expect(clippy::new_without_default, reason = "two defaults would not agree")]
     pub fn new() -> Self {
         let random = RandomState::new();
-        Self {
-            keys: (random.hash_one(0_u8), random.hash_one(1_u8)),
-        }
+        Self { keys: (random.hash_one(0_u8), random.hash_one(1_u8)) }
     }
 
     /// The fingerprint of the event with this `source` and `id`. The length in front keeps the two apart.
@@ -51,16 +49,8 @@ mod tests {
         let one = Fingerprinter::new();
         let print = one.fingerprint("source", "id");
         assert_eq!(one.clone().fingerprint("source", "id"), print);
-        assert_ne!(
-            one.fingerprint("sourcei", "d"),
-            print,
-            "the border between source and id counts"
-        );
+        assert_ne!(one.fingerprint("sourcei", "d"), print, "the border between source and id counts");
         assert_ne!(one.fingerprint("source", "ie"), print);
-        assert_ne!(
-            Fingerprinter::new().fingerprint("source", "id"),
-            print,
-            "another process, another key"
-        );
+        assert_ne!(Fingerprinter::new().fingerprint("source", "id"), print, "another process, another key");
     }
 }

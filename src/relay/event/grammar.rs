@@ -44,34 +44,21 @@ fn vendor_scope_of(rest: &str) -> Option<Scope> {
     if !is_vendor(vendor) || !is_token(category) || !name.split('.').all(is_token) {
         return None;
     }
-    Some(if category == "control" {
-        Scope::Command
-    } else {
-        Scope::Session
-    })
+    Some(if category == "control" { Scope::Command } else { Scope::Session })
 }
 
 fn is_token(token: &str) -> bool {
-    !token.is_empty()
-        && token
-            .bytes()
-            .all(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'_'))
+    !token.is_empty() && token.bytes().all(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'_'))
 }
 
 fn is_vendor(vendor: &str) -> bool {
-    !vendor.is_empty()
-        && vendor
-            .bytes()
-            .all(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'_' | b'-'))
+    !vendor.is_empty() && vendor.bytes().all(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'_' | b'-'))
 }
 
 /// `^[a-z0-9]{1,20}$`: a name an extension attribute may bear, unless it is one of the envelope's own.
 #[must_use]
 pub fn is_extension_name(name: &str) -> bool {
-    matches!(name.len(), 1..=20)
-        && name
-            .bytes()
-            .all(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9'))
+    matches!(name.len(), 1..=20) && name.bytes().all(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9'))
 }
 
 /// `^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$`
@@ -90,28 +77,7 @@ pub(super) fn is_date_time(text: &str) -> bool {
 
 fn date_time(text: &[u8]) -> Option<()> {
     let (head, rest) = text.split_first_chunk::<19>()?;
-    let [
-        y1,
-        y2,
-        y3,
-        y4,
-        b'-',
-        m1,
-        m2,
-        b'-',
-        d1,
-        d2,
-        b'T' | b't',
-        h1,
-        h2,
-        b':',
-        n1,
-        n2,
-        b':',
-        s1,
-        s2,
-    ] = *head
-    else {
+    let [y1, y2, y3, y4, b'-', m1, m2, b'-', d1, d2, b'T' | b't', h1, h2, b':', n1, n2, b':', s1, s2] = *head else {
         return None;
     };
     let year = two_digits(y1, y2)? * 100 + two_digits(y3, y4)?;
@@ -122,9 +88,7 @@ fn date_time(text: &[u8]) -> Option<()> {
     }
     match fraction(rest)? {
         b"Z" | b"z" => Some(()),
-        &[b'+' | b'-', h1, h2, b':', m1, m2] => {
-            (two_digits(h1, h2)? <= 23 && two_digits(m1, m2)? <= 59).then_some(())
-        }
+        &[b'+' | b'-', h1, h2, b':', m1, m2] => (two_digits(h1, h2)? <= 23 && two_digits(m1, m2)? <= 59).then_some(()),
         _ => None,
     }
 }
@@ -134,20 +98,12 @@ fn fraction(rest: &[u8]) -> Option<&[u8]> {
     let Some(behind) = rest.strip_prefix(b".") else {
         return Some(rest);
     };
-    let digits = behind
-        .iter()
-        .take_while(|byte| byte.is_ascii_digit())
-        .count();
-    if digits == 0 {
-        None
-    } else {
-        behind.get(digits..)
-    }
+    let digits = behind.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    if digits == 0 { None } else { behind.get(digits..) }
 }
 
 fn two_digits(tens: u8, ones: u8) -> Option<u32> {
-    (tens.is_ascii_digit() && ones.is_ascii_digit())
-        .then(|| u32::from(tens - b'0') * 10 + u32::from(ones - b'0'))
+    (tens.is_ascii_digit() && ones.is_ascii_digit()).then(|| u32::from(tens - b'0') * 10 + u32::from(ones - b'0'))
 }
 
 /// Days of a month of the Gregorian calendar; nothing for a month that is none.
@@ -155,9 +111,7 @@ fn days_in(year: u32, month: u32) -> Option<u32> {
     Some(match month {
         1 | 3 | 5 | 7 | 8 | 10 | 12 => 31,
         4 | 6 | 9 | 11 => 30,
-        2 if year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400)) => {
-            29
-        }
+        2 if year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400)) => 29,
         2 => 28,
         _ => return None,
     })
@@ -296,16 +250,7 @@ mod tests {
         for good in ["a", "0", "acmeregion", "abcdefghij0123456789"] {
             assert!(is_extension_name(good), "{good}");
         }
-        for bad in [
-            "",
-            "abcdefghij0123456789x",
-            "acme_ext",
-            "Acme",
-            "a.b",
-            "é",
-            "a b",
-            "a\0",
-        ] {
+        for bad in ["", "abcdefghij0123456789x", "acme_ext", "Acme", "a.b", "é", "a b", "a\0"] {
             assert!(!is_extension_name(bad), "{bad}");
         }
     }

@@ -10,8 +10,7 @@ use std::fmt;
 
 use super::grammar::{is_date_time, is_extension_name, is_traceparent, scope_of};
 use super::{
-    ATTRIBUTES, Attribute, Capture, Event, EventMeta, Extension, ExtensionValue, Fingerprinter,
-    Scope, Severity, Span,
+    ATTRIBUTES, Attribute, Capture, Event, EventMeta, Extension, ExtensionValue, Fingerprinter, Scope, Severity, Span,
 };
 use crate::wire::json::{self, JsonFault, Kind, MemberSpan};
 
@@ -47,9 +46,7 @@ impl fmt::Display for EventFault {
             Self::Json(fault) => fault.fmt(f),
             Self::NotAnObject => f.write_str("an event must be a JSON object"),
             Self::Undotted => f.write_str("type: required, a string of dotted tokens"),
-            Self::Invalid {
-                attribute, rule, ..
-            } => write!(f, "{attribute}: {rule}"),
+            Self::Invalid { attribute, rule, .. } => write!(f, "{attribute}: {rule}"),
         }
     }
 }
@@ -116,52 +113,30 @@ impl Parser {
         if let Err(fault) = reader.read(&self.members) {
             return Err(reader.refusal(&self.members, fault));
         }
-        let Self {
-            fingerprinter,
-            text,
-            extensions,
-            meta,
-            ..
-        } = self;
-        let event = Event {
-            raw: root.text,
-            text,
-            meta,
-            extensions,
-        };
+        let Self { fingerprinter, text, extensions, meta, .. } = self;
+        let event = Event { raw: root.text, text, meta, extensions };
         let fingerprint = fingerprinter.fingerprint(event.source(), event.id());
         meta.fingerprint = fingerprint;
-        Ok(Event {
-            raw: root.text,
-            text,
-            meta,
-            extensions,
-        })
+        Ok(Event { raw: root.text, text, meta, extensions })
     }
 
     /// Empties the buffers, and gives back what an unusually large event made them hold.
     fn reset(&mut self) {
         self.meta = EMPTY;
         self.members.clear();
-        self.members
-            .shrink_to(KEPT_BYTES_MAX / size_of::<MemberSpan>());
+        self.members.shrink_to(KEPT_BYTES_MAX / size_of::<MemberSpan>());
         self.compacted.clear();
         self.compacted.shrink_to(KEPT_BYTES_MAX);
         self.text.clear();
         self.text.shrink_to(KEPT_BYTES_MAX);
         self.extensions.clear();
-        self.extensions
-            .shrink_to(KEPT_BYTES_MAX / size_of::<Extension>());
+        self.extensions.shrink_to(KEPT_BYTES_MAX / size_of::<Extension>());
     }
 }
 
 /// What an event without any attribute would be.
 const EMPTY: EventMeta = EventMeta {
-    attributes: [Span {
-        start: 0,
-        len: 0,
-        unescaped: false,
-    }; ATTRIBUTES],
+    attributes: [Span { start: 0, len: 0, unescaped: false }; ATTRIBUTES],
     seq: None,
     epoch: 0,
     severity: Severity::Info,
@@ -273,27 +248,22 @@ impl Reader<'_> {
     fn read(&mut self, members: &[MemberSpan]) -> Result<(), Fault> {
         let mut seen = 0_u32;
         for member in members {
-            let name = self
-                .name_span(member)
-                .map_err(|rule| (self.shown_name(member), rule))?;
+            let name = self.name_span(member).map_err(|rule| (self.shown_name(member), rule))?;
             let Some(core) = Core::named(self.resolve(name)) else {
-                self.extension(name, member)
-                    .map_err(|rule| (self.shown_name(member), rule))?;
+                self.extension(name, member).map_err(|rule| (self.shown_name(member), rule))?;
                 continue;
             };
             if seen & core.bit() != 0 {
                 return Err((core.name().into(), REPEATED));
             }
             seen |= core.bit();
-            self.core(core, member)
-                .map_err(|rule| (core.name().into(), rule))?;
+            self.core(core, member).map_err(|rule| (core.name().into(), rule))?;
         }
         if let Some(missing) = REQUIRED.iter().find(|core| seen & core.bit() == 0) {
             return Err((missing.name().into(), "required"));
         }
         self.sort_extensions()?;
-        self.scope(seen)
-            .map_err(|(core, rule)| (core.name().into(), rule))
+        self.scope(seen).map_err(|(core, rule)| (core.name().into(), rule))
     }
 
     /// A member the envelope defines.
@@ -315,11 +285,7 @@ impl Reader<'_> {
                 self.check(member, RULE, |text| text == "0.1")?;
             }
             Core::Time => {
-                self.check(
-                    member,
-                    "must be an RFC 3339 date-time with a zone",
-                    is_date_time,
-                )?;
+                self.check(member, "must be an RFC 3339 date-time with a zone", is_date_time)?;
             }
             Core::Traceparent => {
                 self.check(member, "must be a W3C traceparent", is_traceparent)?;
@@ -342,8 +308,7 @@ impl Reader<'_> {
 
     /// A member the envelope does not define.
     fn extension(&mut self, name: Span, member: &MemberSpan) -> Result<(), Rule> {
-        const SCALAR: Rule =
-            "an extension attribute must be a string, a boolean or an integer of 64 bits";
+        const SCALAR: Rule = "an extension attribute must be a string, a boolean or an integer of 64 bits";
         if !is_extension_name(self.resolve(name)) {
             return Err("an extension attribute's name must be 1 to 20 of a-z and 0-9");
         }
@@ -361,13 +326,10 @@ impl Reader<'_> {
     /// Orders extension attributes by name, which shows repeated ones and lets them be looked up.
     fn sort_extensions(&mut self) -> Result<(), Fault> {
         let (raw, text) = (self.raw, &*self.text);
-        self.extensions
-            .sort_unstable_by_key(|extension| extension.name.of(raw, text));
+        self.extensions.sort_unstable_by_key(|extension| extension.name.of(raw, text));
         let mut pairs = self.extensions.windows(2);
         let repeated = pairs.find_map(|pair| match pair {
-            [one, next] if one.name.of(raw, text) == next.name.of(raw, text) => {
-                Some(one.name.of(raw, text))
-            }
+            [one, next] if one.name.of(raw, text) == next.name.of(raw, text) => Some(one.name.of(raw, text)),
             _ => None,
         });
         repeated.map_or(Ok(()), |name| Err((name.to_owned().into(), REPEATED)))
@@ -379,12 +341,7 @@ impl Reader<'_> {
         let has = |core: Core| seen & core.bit() != 0;
         match self.meta.scope {
             Scope::Agent => {
-                let forbidden = [
-                    SESSION,
-                    Core::Text(Attribute::Run),
-                    Core::Text(Attribute::Step),
-                    Core::Seq,
-                ];
+                let forbidden = [SESSION, Core::Text(Attribute::Run), Core::Text(Attribute::Step), Core::Seq];
                 match forbidden.into_iter().find(|&core| has(core)) {
                     Some(core) => Err((core, "forbidden in agent.* events")),
                     None => Ok(()),
@@ -398,18 +355,9 @@ impl Reader<'_> {
         }
     }
 
-    fn check(
-        &mut self,
-        member: &MemberSpan,
-        rule: Rule,
-        legal: impl Fn(&str) -> bool,
-    ) -> Result<(), Rule> {
+    fn check(&mut self, member: &MemberSpan, rule: Rule, legal: impl Fn(&str) -> bool) -> Result<(), Rule> {
         let span = self.string(member, rule)?;
-        if legal(self.resolve(span)) {
-            Ok(())
-        } else {
-            Err(rule)
-        }
+        if legal(self.resolve(span)) { Ok(()) } else { Err(rule) }
     }
 
     fn word<T: std::str::FromStr>(&mut self, member: &MemberSpan, rule: Rule) -> Result<T, Rule> {
@@ -418,12 +366,8 @@ impl Reader<'_> {
     }
 
     fn position(&self, member: &MemberSpan) -> Result<u64, Rule> {
-        let value = (member.kind == Kind::Number)
-            .then(|| self.integer(member))
-            .flatten();
-        value
-            .and_then(|value| u64::try_from(value).ok())
-            .ok_or(POSITION)
+        let value = (member.kind == Kind::Number).then(|| self.integer(member)).flatten();
+        value.and_then(|value| u64::try_from(value).ok()).ok_or(POSITION)
     }
 
     fn integer(&self, member: &MemberSpan) -> Option<i64> {
@@ -436,39 +380,23 @@ impl Reader<'_> {
             return Err(rule);
         }
         let span = self.raw_span(member.value_start + 1, member.value_end - 1);
-        if member.value_escaped {
-            self.unescape(span)
-        } else {
-            Ok(span)
-        }
+        if member.value_escaped { self.unescape(span) } else { Ok(span) }
     }
 
     fn name_span(&mut self, member: &MemberSpan) -> Result<Span, Rule> {
         let span = self.raw_span(member.name_start, member.name_end);
-        if member.name_escaped {
-            self.unescape(span)
-        } else {
-            Ok(span)
-        }
+        if member.name_escaped { self.unescape(span) } else { Ok(span) }
     }
 
     /// A span of `raw` from offsets that count from the source.
     fn raw_span(&self, start: u32, end: u32) -> Span {
-        Span {
-            start: start - self.origin as u32,
-            len: end - start,
-            unescaped: false,
-        }
+        Span { start: start - self.origin as u32, len: end - start, unescaped: false }
     }
 
     fn unescape(&mut self, escaped: Span) -> Result<Span, Rule> {
         let start = self.text.len();
         json::unescape_into(escaped.of(self.raw, ""), self.text).map_err(|_| LONE_SURROGATE)?;
-        Ok(Span {
-            start: start as u32,
-            len: (self.text.len() - start) as u32,
-            unescaped: true,
-        })
+        Ok(Span { start: start as u32, len: (self.text.len() - start) as u32, unescaped: true })
     }
 
     fn resolve(&self, span: Span) -> &str {
@@ -492,34 +420,19 @@ impl Reader<'_> {
             Ok(kind) => kind.contains('.'),
             Err(_) => kind.contains('.'),
         };
-        if !self
-            .strings_named("type", members)
-            .next()
-            .flatten()
-            .is_some_and(is_dotted)
-        {
+        if !self.strings_named("type", members).next().flatten().is_some_and(is_dotted) {
             return EventFault::Undotted;
         }
         let mut ids = self.strings_named("id", members);
         let id = match (ids.next(), ids.next()) {
-            (Some(Some(id)), None) if !id.is_empty() => {
-                json::unescape(id).ok().map(Cow::into_owned)
-            }
+            (Some(Some(id)), None) if !id.is_empty() => json::unescape(id).ok().map(Cow::into_owned),
             _ => None,
         };
-        EventFault::Invalid {
-            attribute,
-            rule,
-            id,
-        }
+        EventFault::Invalid { attribute, rule, id }
     }
 
     /// For each member of this name the inside of its value, if that is a string.
-    fn strings_named<'m>(
-        &'m self,
-        name: &'m str,
-        members: &'m [MemberSpan],
-    ) -> impl Iterator<Item = Option<&'m str>> {
+    fn strings_named<'m>(&'m self, name: &'m str, members: &'m [MemberSpan]) -> impl Iterator<Item = Option<&'m str>> {
         let named = move |member: &&MemberSpan| {
             let raw = self.resolve(self.raw_span(member.name_start, member.name_end));
             json::unescape(raw).is_ok_and(|unescaped| unescaped == name)
