@@ -10,6 +10,8 @@
 //!
 //! `cargo bench --bench admission`; compare throughputs of one size with each other, never with another run.
 
+#![allow(missing_docs, clippy::unwrap_used, reason = "a bench may stop at what cannot happen")]
+
 use std::hint::black_box;
 
 use aep_relay::relay::event::{Batch, Fingerprinter, Parser};

@@ -286,3 +286,6 @@ impl Batch {
             + self.events.capacity() * size_of::<BatchEvent>()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -134,6 +134,17 @@ impl Parser {
     }
 }
 
+#[cfg(test)]
+impl Parser {
+    /// Bytes of memory the buffers hold.
+    pub(super) fn kept_bytes(&self) -> usize {
+        self.members.capacity() * size_of::<MemberSpan>()
+            + self.compacted.capacity()
+            + self.text.capacity()
+            + self.extensions.capacity() * size_of::<Extension>()
+    }
+}
+
 /// What an event without any attribute would be.
 const EMPTY: EventMeta = EventMeta {
     attributes: [Span { start: 0, len: 0, unescaped: false }; ATTRIBUTES],

@@ -563,9 +563,9 @@ mod tests {
     }
 
     proptest! {
-        /// `IgnoredAny` checks grammar without reading numbers. It differs from us on purpose in two ways: it has its
-        /// own depth bound, which the noise cannot reach, and it does not check UTF-8 in skipped strings, so the texts
-        /// here are UTF-8. Byte order marks and NUL are no JSON for it either.
+        /// `IgnoredAny` checks the grammar without reading numbers or bounding depth. On purpose we refuse more: deeper
+        /// nesting, which this noise cannot reach, and invalid UTF-8 in skipped strings, which it does not hold. Byte
+        /// order marks and raw NUL are no JSON for it either.
         #[test]
         fn agrees_with_serde_json(text in noise()) {
             let theirs = serde_json::from_slice::<serde::de::IgnoredAny>(&text).is_ok();
