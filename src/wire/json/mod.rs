@@ -17,9 +17,7 @@ mod text;
 use std::ops::Range;
 
 pub use scan::{Document, JsonFault, JsonFaultKind, MemberSpan, scan, scan_members};
-pub use text::{
-    LoneSurrogate, compact, has_line_break, integer, unescape, unescape_into, write_string,
-};
+pub use text::{LoneSurrogate, compact, has_line_break, integer, unescape, unescape_into, write_string};
 
 use text::{skip_white_space, string_end, value_end};
 
@@ -88,17 +86,13 @@ impl<'a> Value<'a> {
     /// Members of an object in source order, repeated ones included; none for any other kind.
     #[must_use]
     pub fn members(&self) -> Members<'a> {
-        Members {
-            walk: Walk::inside(self, Kind::Object),
-        }
+        Members { walk: Walk::inside(self, Kind::Object) }
     }
 
     /// Elements of an array in order; none for any other kind.
     #[must_use]
     pub fn elements(&self) -> Elements<'a> {
-        Elements {
-            walk: Walk::inside(self, Kind::Array),
-        }
+        Elements { walk: Walk::inside(self, Kind::Array) }
     }
 }
 
@@ -138,11 +132,7 @@ impl<'a> Iterator for Members<'a> {
         let name = walk.text.get(name_start..name_end - 1)?;
         walk.at = skip_white_space(walk.text.as_bytes(), name_end) + 1;
         let value = walk.value()?;
-        Some(Member {
-            name,
-            name_start: walk.origin + name_start,
-            value,
-        })
+        Some(Member { name, name_start: walk.origin + name_start, value })
     }
 }
 
@@ -175,11 +165,7 @@ struct Walk<'a> {
 impl<'a> Walk<'a> {
     fn inside(value: &Value<'a>, kind: Kind) -> Self {
         let text = if value.kind == kind { value.text } else { "" };
-        Self {
-            text,
-            origin: value.start,
-            at: 0,
-        }
+        Self { text, origin: value.start, at: 0 }
     }
 
     /// Steps over the opening bracket or a comma, to the first byte of what follows; nothing at the closing bracket.
@@ -200,11 +186,7 @@ impl<'a> Walk<'a> {
         let kind = Kind::of(*bytes.get(start)?)?;
         let end = value_end(bytes, start)?;
         self.at = end;
-        Some(Value {
-            kind,
-            text: self.text.get(start..end)?,
-            start: self.origin + start,
-        })
+        Some(Value { kind, text: self.text.get(start..end)?, start: self.origin + start })
     }
 }
 
@@ -214,23 +196,14 @@ mod tests {
 
     fn names(text: &str) -> Vec<(&str, &str)> {
         let document = scan(text.as_bytes()).unwrap();
-        document
-            .root
-            .members()
-            .map(|m| (m.name, m.value.text))
-            .collect()
+        document.root.members().map(|m| (m.name, m.value.text)).collect()
     }
 
     #[test]
     fn members_come_in_order_with_their_exact_text() {
         assert_eq!(
             names(" { \"a\" : [1, {\"]\":2}] ,\"b\\u0041\":\"x\\\"}\", \"a\":-1.5e+3 , \"\":{} } "),
-            [
-                ("a", "[1, {\"]\":2}]"),
-                ("b\\u0041", "\"x\\\"}\""),
-                ("a", "-1.5e+3"),
-                ("", "{}")
-            ]
+            [("a", "[1, {\"]\":2}]"), ("b\\u0041", "\"x\\\"}\""), ("a", "-1.5e+3"), ("", "{}")]
         );
         assert_eq!(names("{}"), []);
         assert_eq!(names("{ }"), []);
@@ -241,22 +214,10 @@ mod tests {
     fn elements_come_in_order_with_their_kinds() {
         let document = scan(b"[ {} , [],\"s\",1,true,false,null ]").unwrap();
         let kinds: Vec<Kind> = document.root.elements().map(|value| value.kind).collect();
-        let expected = [
-            Kind::Object,
-            Kind::Array,
-            Kind::String,
-            Kind::Number,
-            Kind::True,
-            Kind::False,
-            Kind::Null,
-        ];
+        let expected = [Kind::Object, Kind::Array, Kind::String, Kind::Number, Kind::True, Kind::False, Kind::Null];
         assert_eq!(kinds, expected);
         assert_eq!(scan(b"[\t]").unwrap().root.elements().count(), 0);
-        assert_eq!(
-            scan(b"{\"a\":1}").unwrap().root.elements().count(),
-            0,
-            "an object has no elements"
-        );
+        assert_eq!(scan(b"{\"a\":1}").unwrap().root.elements().count(), 0, "an object has no elements");
     }
 
     #[test]
@@ -269,10 +230,7 @@ mod tests {
             seen += 1;
             assert_eq!(&source[value.range()], value.text);
             for member in value.members() {
-                assert_eq!(
-                    &source[member.name_start..][..member.name.len()],
-                    member.name
-                );
+                assert_eq!(&source[member.name_start..][..member.name.len()], member.name);
                 assert!(source[member.range()].starts_with('"'));
                 assert!(source[member.range()].ends_with(member.value.text));
                 values.push(member.value);
@@ -287,11 +245,7 @@ mod tests {
         let text = "{\"a\":[1,{\"b\":\"\\u00fc\"}],\"c\":tru";
         for end in 0..=text.len() {
             for kind in [Kind::Object, Kind::Array] {
-                let value = Value {
-                    kind,
-                    text: &text[..end],
-                    start: 0,
-                };
+                let value = Value { kind, text: &text[..end], start: 0 };
                 assert!(value.members().count() <= 2);
                 assert!(value.elements().count() <= 2);
             }

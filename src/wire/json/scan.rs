@@ -13,10 +13,7 @@ use super::text::{skip_plain, skip_white_space};
 use super::{Kind, Value};
 use crate::limits::JSON_DEPTH_MAX;
 
-const _: () = assert!(
-    JSON_DEPTH_MAX == u128::BITS as usize,
-    "the open containers are bits of a u128"
-);
+const _: () = assert!(JSON_DEPTH_MAX == u128::BITS as usize, "the open containers are bits of a u128");
 
 /// A text that is one JSON value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -107,46 +104,26 @@ pub fn scan(text: &[u8]) -> Result<Document<'_>, JsonFault> {
 ///
 /// # Errors
 /// As [`scan()`].
-pub fn scan_members(
-    text: &[u8],
-    on_member: impl FnMut(MemberSpan),
-) -> Result<Document<'_>, JsonFault> {
+pub fn scan_members(text: &[u8], on_member: impl FnMut(MemberSpan)) -> Result<Document<'_>, JsonFault> {
     if u32::try_from(text.len()).is_err() {
-        return Err(JsonFault {
-            kind: JsonFaultKind::TooLong,
-            at: u32::MAX as usize,
-        });
+        return Err(JsonFault { kind: JsonFaultKind::TooLong, at: u32::MAX as usize });
     }
     let utf8 = match simdutf8::basic::from_utf8(text) {
         Ok(utf8) => utf8,
         Err(_) => return Err(invalid_utf8(text)),
     };
-    let mut scanner = Scanner {
-        bytes: text,
-        at: 0,
-        depth: 0,
-        objects: 0,
-        member: NO_MEMBER,
-        on_member,
-    };
+    let mut scanner = Scanner { bytes: text, at: 0, depth: 0, objects: 0, member: NO_MEMBER, on_member };
     let (kind, start, end) = scanner.document()?;
     // Both ends lie beside ASCII bytes, so the slice exists.
     let text = utf8.get(start..end).unwrap_or_default();
-    Ok(Document {
-        root: Value { kind, text, start },
-    })
+    Ok(Document { root: Value { kind, text, start } })
 }
 
 /// The slow second look that finds the place.
 #[cold]
 fn invalid_utf8(text: &[u8]) -> JsonFault {
-    let at = std::str::from_utf8(text)
-        .err()
-        .map_or(0, |fault| fault.valid_up_to());
-    JsonFault {
-        kind: JsonFaultKind::InvalidUtf8,
-        at,
-    }
+    let at = std::str::from_utf8(text).err().map_or(0, |fault| fault.valid_up_to());
+    JsonFault { kind: JsonFaultKind::InvalidUtf8, at }
 }
 
 const NO_MEMBER: MemberSpan = MemberSpan {
@@ -373,11 +350,7 @@ impl<F: FnMut(MemberSpan)> Scanner<'_, F> {
 
     #[inline]
     fn literal(&mut self, word: &'static [u8]) -> Result<(), JsonFault> {
-        if !self
-            .bytes
-            .get(self.at..)
-            .is_some_and(|rest| rest.starts_with(word))
-        {
+        if !self.bytes.get(self.at..).is_some_and(|rest| rest.starts_with(word)) {
             return Err(self.unexpected("expected a value"));
         }
         self.at += word.len();
@@ -446,10 +419,7 @@ mod tests {
             "\"\u{7f}\u{85}\u{2028}\u{feff}é€😀\"",
         ] {
             let document = scan(text.as_bytes()).unwrap();
-            assert_eq!(
-                document.root.text,
-                text.trim_matches([' ', '\t', '\r', '\n'])
-            );
+            assert_eq!(document.root.text, text.trim_matches([' ', '\t', '\r', '\n']));
         }
     }
 
@@ -470,22 +440,14 @@ mod tests {
             (b"1 2", "something behind the JSON value at byte 2"),
             (b"{\"a\"", "unexpected end of text at byte 4"),
             (b"\"abcdefghijk", "unexpected end of text at byte 12"),
-            (
-                b"\"a\nb\"",
-                "a control character must be escaped in a string at byte 2",
-            ),
+            (b"\"a\nb\"", "a control character must be escaped in a string at byte 2"),
             (b"{\"a\" 1}", "expected `:` at byte 5"),
             (b"{\"a\":1 \"b\"}", "expected `,` or `}` at byte 7"),
             (b"[1 2]", "expected `,` or `]` at byte 3"),
             (b"{a:1}", "expected a member name or `}` at byte 1"),
             (b"01", "a number may not begin with 0 at byte 1"),
         ] {
-            assert_eq!(
-                scan(text).unwrap_err().to_string(),
-                message,
-                "{}",
-                text.escape_ascii()
-            );
+            assert_eq!(scan(text).unwrap_err().to_string(), message, "{}", text.escape_ascii());
         }
     }
 
@@ -548,10 +510,7 @@ mod tests {
         assert_eq!(kind(arrays(129).as_bytes()), JsonFaultKind::TooDeep);
         assert!(scan(objects(128).as_bytes()).is_ok());
         assert_eq!(kind(objects(129).as_bytes()), JsonFaultKind::TooDeep);
-        assert!(
-            scan(format!("[{}]", ["[]"; 500].join(",")).as_bytes()).is_ok(),
-            "breadth is no depth"
-        );
+        assert!(scan(format!("[{}]", ["[]"; 500].join(",")).as_bytes()).is_ok(), "breadth is no depth");
         let fault = scan(format!("{}0", "[".repeat(100_000)).as_bytes()).unwrap_err();
         assert_eq!(fault.to_string(), "nesting deeper than 128 at byte 128");
     }
@@ -575,21 +534,12 @@ mod tests {
         assert_eq!(told.len(), walked.len());
         for (told, walked) in told.iter().zip(&walked) {
             assert_eq!(told.name_start as usize, walked.name_start);
-            assert_eq!(
-                (told.name_end - told.name_start) as usize,
-                walked.name.len()
-            );
-            assert_eq!(
-                told.value_start as usize..told.value_end as usize,
-                walked.value.range()
-            );
+            assert_eq!((told.name_end - told.name_start) as usize, walked.name.len());
+            assert_eq!(told.value_start as usize..told.value_end as usize, walked.value.range());
             assert_eq!(told.kind, walked.value.kind);
             assert_eq!(told.name_escaped, walked.name.contains('\\'));
             let string = walked.value.raw_string();
-            assert_eq!(
-                told.value_escaped,
-                string.is_some_and(|raw| raw.contains('\\'))
-            );
+            assert_eq!(told.value_escaped, string.is_some_and(|raw| raw.contains('\\')));
         }
         scan_members(b"[{\"a\":1}]", |_| panic!("an array has no members")).unwrap();
     }
@@ -606,9 +556,8 @@ mod tests {
     /// JSON-like noise: random bytes rarely get past the first token.
     fn noise() -> impl Strategy<Value = Vec<u8>> {
         let token = prop::sample::select(vec![
-            "{", "}", "[", "]", ",", ":", "\"", "\"a\"", "\"a\":", "\\", "\\u", "\\ud83d",
-            "\\u0041", "0", "1", "-", ".", "e", "+", "true", "null", " ", "\n", "\t", "\u{1}", "é",
-            "😀", "12345678", "abcdefgh",
+            "{", "}", "[", "]", ",", ":", "\"", "\"a\"", "\"a\":", "\\", "\\u", "\\ud83d", "\\u0041", "0", "1", "-",
+            ".", "e", "+", "true", "null", " ", "\n", "\t", "\u{1}", "é", "😀", "12345678", "abcdefgh",
         ]);
         prop::collection::vec(token, 0..40).prop_map(|tokens| tokens.concat().into_bytes())
     }

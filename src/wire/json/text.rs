@@ -31,10 +31,7 @@ pub(super) fn skip_plain(bytes: &[u8], mut at: usize) -> usize {
         }
         at += 8;
     }
-    while bytes
-        .get(at)
-        .is_some_and(|&byte| !matches!(byte, b'"' | b'\\' | 0..0x20))
-    {
+    while bytes.get(at).is_some_and(|&byte| !matches!(byte, b'"' | b'\\' | 0..0x20)) {
         at += 1;
     }
     at
@@ -43,10 +40,7 @@ pub(super) fn skip_plain(bytes: &[u8], mut at: usize) -> usize {
 /// The first position from `at` on that holds no white space.
 #[inline]
 pub(super) fn skip_white_space(bytes: &[u8], mut at: usize) -> usize {
-    while bytes
-        .get(at)
-        .is_some_and(|byte| matches!(byte, b' ' | b'\t' | b'\n' | b'\r'))
-    {
+    while bytes.get(at).is_some_and(|byte| matches!(byte, b' ' | b'\t' | b'\n' | b'\r')) {
         at += 1;
     }
     at
@@ -91,10 +85,7 @@ pub(super) fn value_end(bytes: &[u8], mut at: usize) -> Option<usize> {
 /// The end of the number or literal that `at` stands in.
 fn scalar_end(bytes: &[u8], mut at: usize) -> usize {
     while bytes.get(at).is_some_and(|byte| {
-        !matches!(
-            byte,
-            b',' | b':' | b'}' | b']' | b'"' | b'{' | b'[' | b' ' | b'\t' | b'\n' | b'\r'
-        )
+        !matches!(byte, b',' | b':' | b'}' | b']' | b'"' | b'{' | b'[' | b' ' | b'\t' | b'\n' | b'\r')
     }) {
         at += 1;
     }
@@ -156,17 +147,12 @@ fn code_point(digits: &str) -> Result<(char, &str), LoneSurrogate> {
     if let Some(character) = char::from_u32(first) {
         return Ok((character, rest));
     }
-    let (second, rest) = rest
-        .strip_prefix("\\u")
-        .and_then(code_unit)
-        .ok_or(LoneSurrogate)?;
+    let (second, rest) = rest.strip_prefix("\\u").and_then(code_unit).ok_or(LoneSurrogate)?;
     if first >= 0xDC00 || !(0xDC00..0xE000).contains(&second) {
         return Err(LoneSurrogate);
     }
     let scalar = 0x1_0000 + ((first - 0xD800) << 10) + (second - 0xDC00);
-    char::from_u32(scalar)
-        .map(|character| (character, rest))
-        .ok_or(LoneSurrogate)
+    char::from_u32(scalar).map(|character| (character, rest)).ok_or(LoneSurrogate)
 }
 
 fn code_unit(digits: &str) -> Option<(u32, &str)> {
@@ -252,53 +238,28 @@ mod tests {
             }
         }
         // What surrounds a special byte in value must not be taken for one.
-        let plain: Vec<u8> = (0x20..=0xFF)
-            .filter(|byte| !matches!(byte, b'"' | b'\\'))
-            .collect();
+        let plain: Vec<u8> = (0x20..=0xFF).filter(|byte| !matches!(byte, b'"' | b'\\')).collect();
         assert_eq!(skip_plain(&plain, 0), plain.len());
     }
 
     #[test]
     fn unescapes_every_escape() {
         assert!(matches!(unescape("plain é"), Ok(Cow::Borrowed("plain é"))));
-        assert_eq!(
-            unescape(r#"\"\\\/\b\f\n\r\t"#).unwrap(),
-            "\"\\/\u{8}\u{c}\n\r\t"
-        );
-        assert_eq!(
-            unescape(r"a\u00e9\u20AC\ud83d\ude00z\u0000").unwrap(),
-            "aé€😀z\0"
-        );
+        assert_eq!(unescape(r#"\"\\\/\b\f\n\r\t"#).unwrap(), "\"\\/\u{8}\u{c}\n\r\t");
+        assert_eq!(unescape(r"a\u00e9\u20AC\ud83d\ude00z\u0000").unwrap(), "aé€😀z\0");
         assert_eq!(unescape(r"\udbff\udfff").unwrap(), "\u{10FFFF}");
     }
 
     #[test]
     fn lone_surrogates_are_no_text() {
-        for raw in [
-            r"\ud800",
-            r"\udc00",
-            r"\ud800\ud800",
-            r"\ud800x",
-            r"\ud800\n",
-            r"\udc00\ud800",
-            r"\ud800\u0041",
-        ] {
+        for raw in [r"\ud800", r"\udc00", r"\ud800\ud800", r"\ud800x", r"\ud800\n", r"\udc00\ud800", r"\ud800\u0041"] {
             assert_eq!(unescape(raw), Err(LoneSurrogate), "{raw}");
         }
     }
 
     #[test]
     fn unescaping_unchecked_text_does_not_panic() {
-        for raw in [
-            "\\",
-            "\\u",
-            "\\u12",
-            "\\u12é",
-            "\\q",
-            "\\ud800\\",
-            "\\ud800\\u",
-            "\\ué000",
-        ] {
+        for raw in ["\\", "\\u", "\\u12", "\\u12é", "\\q", "\\ud800\\", "\\ud800\\u", "\\ué000"] {
             let _ = unescape(raw);
         }
     }
@@ -309,14 +270,7 @@ mod tests {
         assert_eq!(integer("9223372036854775807"), Some(i64::MAX));
         assert_eq!(integer("-9223372036854775808"), Some(i64::MIN));
         assert_eq!(integer("-0"), Some(0));
-        for text in [
-            "9223372036854775808",
-            "-9223372036854775809",
-            "1.0",
-            "1e2",
-            "1E2",
-            "0.5",
-        ] {
+        for text in ["9223372036854775808", "-9223372036854775809", "1.0", "1e2", "1E2", "0.5"] {
             assert_eq!(integer(text), None, "{text}");
         }
     }
@@ -324,10 +278,7 @@ mod tests {
     #[test]
     fn only_white_space_between_tokens_goes() {
         let mut out = Vec::new();
-        compact(
-            b" {\r\n \"a b\" :\t[ 1 , \" \\\" \" ] ,\r\"c\": { } }\n",
-            &mut out,
-        );
+        compact(b" {\r\n \"a b\" :\t[ 1 , \" \\\" \" ] ,\r\"c\": { } }\n", &mut out);
         assert_eq!(out, b"{\"a b\":[1,\" \\\" \"],\"c\":{}}");
     }
 
