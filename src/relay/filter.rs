@@ -119,13 +119,11 @@ impl Filter {
             && self.captures & 1 << event.capture() as u8 != 0
             && self.epochs.as_ref().is_none_or(|any| any.binary_search(&event.epoch()).is_ok())
             && self.kinds.as_ref().is_none_or(|any| any.contains(event.kind()))
-            && self.texts.iter().all(|(attribute, any)| {
-                event.attribute(*attribute).is_some_and(|value| contains_text(any, value))
-            })
             && self
-                .extensions
+                .texts
                 .iter()
-                .all(|(name, any)| event.extension(name).is_some_and(|value| any.contains(value)))
+                .all(|(attribute, any)| event.attribute(*attribute).is_some_and(|value| contains_text(any, value)))
+            && self.extensions.iter().all(|(name, any)| event.extension(name).is_some_and(|value| any.contains(value)))
     }
 
     /// Whether no event can match.
@@ -188,7 +186,10 @@ impl Kinds {
     /// between a prefix and a string it covers begin with that prefix.
     fn has_prefix_of(&self, kind: &str) -> bool {
         let above = self.prefixes.partition_point(|prefix| prefix.as_ref() <= kind);
-        above.checked_sub(1).and_then(|last| self.prefixes.get(last)).is_some_and(|prefix| kind.starts_with(prefix.as_ref()))
+        above
+            .checked_sub(1)
+            .and_then(|last| self.prefixes.get(last))
+            .is_some_and(|prefix| kind.starts_with(prefix.as_ref()))
     }
 }
 
@@ -225,4 +226,4 @@ fn contains_text(any: &[Box<str>], value: &str) -> bool {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

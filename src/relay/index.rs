@@ -13,10 +13,10 @@
 //!
 //! Invariants: no bucket in a table is empty; buckets ascend by target; memory follows what is entered, downwards too.
 
+use std::borrow::Borrow;
 use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;
 use std::ops::Bound::{Included, Unbounded};
-use std::borrow::Borrow;
 
 use memchr::memrchr;
 
@@ -145,7 +145,9 @@ impl<T: Copy + Ord> Index<T> {
     pub fn candidates(&self, event: &Event<'_>, found: &mut impl FnMut(T)) {
         self.everything.each(found);
         for (attribute, table) in PINS.into_iter().zip(&self.attributes) {
-            if !table.is_empty() && let Some(value) = event.attribute(attribute) {
+            if !table.is_empty()
+                && let Some(value) = event.attribute(attribute)
+            {
                 table.each(value, found);
             }
         }
@@ -164,9 +166,7 @@ impl<T: Copy + Ord> Index<T> {
     fn each_prefix_of(&self, kind: &str, found: &mut impl FnMut(T)) {
         // No stored prefix of `kind` is greater than `rest`.
         let mut rest = kind;
-        while let Some((prefix, bucket)) =
-            self.prefixes.range::<str, _>((Unbounded, Included(rest))).next_back()
-        {
+        while let Some((prefix, bucket)) = self.prefixes.range::<str, _>((Unbounded, Included(rest))).next_back() {
             let mut shared = prefix.bytes().zip(rest.bytes()).take_while(|(a, b)| a == b).count();
             if shared == prefix.len() {
                 bucket.each(found);
@@ -200,7 +200,9 @@ impl<K: Eq + Hash, T: Copy + Ord> Table<K, T> {
     where
         K: Borrow<Q>,
     {
-        if !self.0.is_empty() && let Some(bucket) = self.0.get(key) {
+        if !self.0.is_empty()
+            && let Some(bucket) = self.0.get(key)
+        {
             bucket.each(found);
         }
     }

@@ -4,3 +4,6 @@ pub mod capture;
 pub mod event;
 pub mod filter;
 pub mod index;
+
+#[cfg(test)]
+mod testing;

@@ -65,7 +65,16 @@ static TYPES: &[(&str, &[Field])] = &[
     ("assessment.feedback.received", &[redacted("comment"), redacted("correction")]),
     ("assessment.guardrail.recorded", &[redacted("guardrail.explanation")]),
     ("attention.answered", &[redacted("answer.text"), lowered("answer.values", Below::Values)]),
-    ("attention.requested", &[full("context"), lowered("prompt", Below::Prompt), lowered("options[].label", Below::Label), lowered("fields[].label", Below::Label), lowered("fields[].choices[].label", Below::Label)]),
+    (
+        "attention.requested",
+        &[
+            full("context"),
+            lowered("prompt", Below::Prompt),
+            lowered("options[].label", Below::Label),
+            lowered("fields[].label", Below::Label),
+            lowered("fields[].choices[].label", Below::Label),
+        ],
+    ),
     ("attention.resolved", &[]),
     ("attention.routed", &[]),
     ("attention.timeout", &[]),
@@ -82,9 +91,26 @@ static TYPES: &[(&str, &[Field])] = &[
     ("progress.status", &[redacted("message")]),
     ("progress.task.completed", &[redacted("task.title")]),
     ("progress.task.planned", &[redacted("task.title")]),
-    ("resource.citation.recorded", &[redacted("citations[].source.uri"), redacted("citations[].source.title"), redacted("citations[].cited_text_redacted"), full("citations[].cited_text")]),
+    (
+        "resource.citation.recorded",
+        &[
+            redacted("citations[].source.uri"),
+            redacted("citations[].source.title"),
+            redacted("citations[].cited_text_redacted"),
+            full("citations[].cited_text"),
+        ],
+    ),
     ("resource.retrieval.requested", &[redacted("query")]),
-    ("resource.retrieval.reranked", &[redacted("query"), redacted("input_documents[].content_redacted"), full("input_documents[].content"), redacted("output_documents[].content_redacted"), full("output_documents[].content")]),
+    (
+        "resource.retrieval.reranked",
+        &[
+            redacted("query"),
+            redacted("input_documents[].content_redacted"),
+            full("input_documents[].content"),
+            redacted("output_documents[].content_redacted"),
+            full("output_documents[].content"),
+        ],
+    ),
     ("resource.retrieval.returned", &[redacted("documents[].content_redacted"), full("documents[].content")]),
     ("run.cancelled", &[redacted("reason")]),
     ("run.failed", &[redacted("error.message")]),
@@ -121,7 +147,14 @@ mod tests {
         for (kind, fields) in TYPES {
             for (a, b) in fields.iter().flat_map(|a| fields.iter().map(move |b| (a, b))) {
                 let beyond = a.path.strip_prefix(b.path);
-                assert!(beyond.is_none_or(|beyond| (beyond.is_empty() && a == b) || !beyond.starts_with(['.', '[']) && !beyond.is_empty()), "{kind}: {} in {}", a.path, b.path);
+                assert!(
+                    beyond
+                        .is_none_or(|beyond| (beyond.is_empty() && a == b)
+                            || !beyond.starts_with(['.', '[']) && !beyond.is_empty()),
+                    "{kind}: {} in {}",
+                    a.path,
+                    b.path
+                );
             }
         }
     }

@@ -48,10 +48,7 @@ fn segment<'a>(container: Value<'a>, behind: &mut usize, value: Value<'a>) -> Se
     let rest = container.text.get(end..).unwrap_or_default();
     let separator = end + (rest.len() - rest.trim_start().len());
     let from = std::mem::replace(behind, separator + 1);
-    Segment {
-        text: container.text.get(from..separator).unwrap_or_default(),
-        value: start - from..end - from,
-    }
+    Segment { text: container.text.get(from..separator).unwrap_or_default(), value: start - from..end - from }
 }
 
 /// A container being written.

@@ -6,13 +6,11 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use super::{CAPTURES_ALL, Filter, FilterFault, Kinds, SEVERITIES_ALL, Scalars, ascending};
-use crate::relay::event::{ATTRIBUTES, Attribute, Capture, Severity};
+use crate::relay::event::{ATTRIBUTES, Attribute, Capture, Severity, is_extension_name};
 use crate::wire::json::{self, Kind, Value};
 
 /// Bytes of a peer's own text that a refusal repeats.
 const QUOTE_BYTES_MAX: usize = 64;
-/// Length of an extension attribute's name, bytes (§2).
-const EXTENSION_NAME_BYTES_MAX: usize = 20;
 
 /// What may stand on the left of a rule.
 enum Key {
@@ -40,10 +38,7 @@ impl Key {
             "severity" => Self::Severity,
             "capture" => Self::Capture,
             "aep" | "time" | "seq" | "traceparent" | "data" => return None,
-            other => {
-                let legal = other.bytes().all(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9'));
-                return (legal && (1..=EXTENSION_NAME_BYTES_MAX).contains(&other.len())).then_some(Self::Extension);
-            }
+            other => return is_extension_name(other).then_some(Self::Extension),
         })
     }
 }
