@@ -44,6 +44,9 @@ impl std::fmt::Display for FilterFault {
     }
 }
 
+/// An any-of list of strings.
+type Texts = Box<[Box<str>]>;
+
 /// A conjunction of rules on envelope attributes.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Filter {
@@ -54,7 +57,7 @@ pub struct Filter {
     epochs: Option<Box<[u64]>>,
     kinds: Option<Kinds>,
     /// At most one entry per attribute, in their declared order; `type` is in `kinds` instead.
-    texts: Box<[(Attribute, Box<[Box<str>]>)]>,
+    texts: Box<[(Attribute, Texts)]>,
     /// Ascending by name.
     extensions: Box<[(Box<str>, Scalars)]>,
 }
@@ -62,15 +65,15 @@ pub struct Filter {
 /// What a filter asks of `type`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Kinds {
-    exact: Box<[Box<str>]>,
+    exact: Texts,
     /// With their trailing dot.
-    prefixes: Box<[Box<str>]>,
+    prefixes: Texts,
 }
 
 /// An any-of list on an extension attribute.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Scalars {
-    texts: Box<[Box<str>]>,
+    texts: Texts,
     integers: Box<[i64]>,
     booleans: Box<[bool]>,
 }

@@ -5,7 +5,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use super::{CAPTURES_ALL, Filter, FilterFault, Kinds, SEVERITIES_ALL, Scalars, ascending};
+use super::{CAPTURES_ALL, Filter, FilterFault, Kinds, SEVERITIES_ALL, Scalars, Texts, ascending};
 use crate::relay::event::{ATTRIBUTES, Attribute, Capture, Severity, is_extension_name};
 use crate::wire::json::{self, Kind, Value};
 
@@ -79,7 +79,7 @@ struct Draft {
     captures: Option<u8>,
     epochs: Option<Box<[u64]>>,
     kinds: Option<Kinds>,
-    texts: [Option<(Attribute, Box<[Box<str>]>)>; ATTRIBUTES],
+    texts: [Option<(Attribute, Texts)>; ATTRIBUTES],
     extensions: BTreeMap<Box<str>, Scalars>,
 }
 

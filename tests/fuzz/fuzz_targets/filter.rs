@@ -1,5 +1,5 @@
-//! Bytes as a filter: nothing panics, and what is accepted stays accepted, and keeps its canonical form whatever
-//! white space stands around it.
+//! Bytes as a filter: nothing panics, what is accepted keeps its canonical form whatever white space stands
+//! around it, and the index finds what matches, once.
 #![no_main]
 
 use aep_relay::relay::event::{Fingerprinter, Parser};
