@@ -121,14 +121,12 @@ impl SessionBuffer {
         }
     }
 
-    /// Like [`SessionBuffer::overtaken`], when catching up.
+    /// Like [`SessionBuffer::overtaken`], when catching up. What was evicted may then be all without positions; in a
+    /// session that never saw one, the lowest there can be is announced.
     #[must_use]
     pub fn catch_up_overtaken(&self, cursor: &CatchUpCursor) -> Option<Position> {
-        if self.marks.is_catch_up_overtaken(cursor) {
-            self.earliest()
-        } else {
-            None
-        }
+        let earliest = || self.earliest().unwrap_or(Position { epoch: 0, seq: 0 });
+        self.marks.is_catch_up_overtaken(cursor).then(earliest)
     }
 
     /// Serves the next events ascending by position that arrived no later than `arrived_until`: as many as stay within

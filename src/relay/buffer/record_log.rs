@@ -80,6 +80,10 @@ impl LogSegment {
     fn room(&self) -> usize {
         self.segment.bytes() - self.used as usize
     }
+
+    fn dead(&self) -> usize {
+        self.segment.bytes() - self.live as usize
+    }
 }
 
 impl RecordLog {
@@ -226,17 +230,15 @@ impl RecordLog {
             }
             class = wanted.smaller();
         }
-        let sparsest = self.sparsest().ok_or(NoRoom)?;
-        let dead = self.segments[sparsest as usize]
-            .as_ref()
-            .map_or(0, |s| s.segment.bytes() - s.live as usize);
+        let victim = self.closed().max_by_key(|(_, segment)| segment.dead());
         // A quarter at least: sliding a whole segment for every few records would cost more than it wins.
-        if dead < need.max(CHUNK_BYTES / 4) {
+        let worth = |segment: &LogSegment| segment.dead() >= need.max(CHUNK_BYTES / 4);
+        let Some((victim, _)) = victim.filter(|(_, segment)| worth(segment)) else {
             return Err(NoRoom);
-        }
-        self.slide(pool, entries, sparsest);
-        self.set_tail(pool, sparsest);
-        Ok(sparsest)
+        };
+        self.slide(pool, entries, victim);
+        self.set_tail(pool, victim);
+        Ok(victim)
     }
 
     /// New segments are of the order of a quarter of what is held already.
@@ -312,19 +314,21 @@ impl RecordLog {
         true
     }
 
-    /// The segment other than the tail with the smallest share of live bytes.
+    /// The closed segment with the smallest share of live bytes.
     fn sparsest(&self) -> Option<u32> {
+        let share =
+            |segment: &LogSegment| segment.live as usize * (CHUNK_BYTES / segment.segment.bytes());
+        self.closed()
+            .min_by_key(|(_, segment)| share(segment))
+            .map(|(index, _)| index)
+    }
+
+    /// All segments but the tail.
+    fn closed(&self) -> impl Iterator<Item = (u32, &LogSegment)> {
         let closed = (0u32..)
             .zip(&self.segments)
             .filter(|&(index, _)| self.tail != Some(index));
-        let shares = closed.filter_map(|(index, segment)| {
-            let segment = segment.as_ref()?;
-            Some((
-                segment.live as usize * (CHUNK_BYTES / segment.segment.bytes()),
-                index,
-            ))
-        });
-        shares.min().map(|(_, index)| index)
+        closed.filter_map(|(index, segment)| Some((index, segment.as_ref()?)))
     }
 
     /// Moves all live records of one segment behind those of the tail, and gives it back.
