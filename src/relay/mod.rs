@@ -9,7 +9,7 @@
 //!
 //! The order inside [`Relay::on_turn`] is the life of an event: parse → hand over → admit → fan out → push runs → 202.
 
-pub mod capture;
+pub mod buffer;
 pub mod event;
 pub mod filter;
 pub mod index;
