@@ -92,6 +92,12 @@ impl Filter {
         }
     }
 
+    /// Whether it is `{}`, or says no more.
+    #[must_use]
+    pub fn is_everything(&self) -> bool {
+        *self == Self::everything()
+    }
+
     /// The one value of all filters that no event can match.
     fn nothing() -> Self {
         Self { severities: 0, ..Self::everything() }

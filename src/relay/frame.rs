@@ -6,6 +6,7 @@
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
+use crate::wire::http1::chunk::StreamFraming;
 use crate::wire::json::{self, Kind, Value};
 use crate::wire::{sse, websocket};
 
@@ -76,7 +77,7 @@ fn message(json: &[u8]) -> Vec<u8> {
     out
 }
 
-fn comment(framing: sse::StreamFraming, text: &[u8]) -> Vec<u8> {
+fn comment(framing: StreamFraming, text: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(text.len() + 16);
     sse::encode_comment(&mut out, framing, text);
     out

@@ -2,6 +2,7 @@
 //! and core (contract §5), whatever the number of consumers.
 
 use crate::engine::service::{Lane, Outbox, Run};
+use crate::wire::http1::chunk::StreamFraming;
 use crate::wire::{sse, websocket};
 
 use super::capture::{self, Lowered};
@@ -22,10 +23,10 @@ pub enum Binding {
 impl Binding {
     /// How an event stream's bytes are delimited; `None` for a WebSocket.
     #[must_use]
-    pub fn stream_framing(self) -> Option<sse::StreamFraming> {
+    pub fn stream_framing(self) -> Option<StreamFraming> {
         match self {
-            Self::Chunked => Some(sse::StreamFraming::Chunked),
-            Self::UntilClose => Some(sse::StreamFraming::UntilClose),
+            Self::Chunked => Some(StreamFraming::Chunked),
+            Self::UntilClose => Some(StreamFraming::UntilClose),
             Self::WebSocket => None,
         }
     }
@@ -104,7 +105,9 @@ impl Frames {
             None => websocket::frame::encode_text(&mut self.frame, data),
             Some(framing) => {
                 let id = match (event.session(), event.position()) {
-                    (Some(session), Some(at)) if sse::may_be_id(session) => Some((session, at.epoch, at.seq)),
+                    (Some(session), Some(at)) if sse::may_be_id(session) => {
+                        Some(sse::EventId { session, epoch: at.epoch, seq: at.seq })
+                    }
                     _ => None,
                 };
                 sse::encode_event(&mut self.frame, framing, id, event.kind(), data);

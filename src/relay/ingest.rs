@@ -82,7 +82,12 @@ impl Ingest {
     /// The ingest of a core among `cores`.
     #[must_use]
     pub fn new(cores: usize) -> Self {
-        Self { jobs: VecDeque::new(), waiting: ByConn::default(), live: vec![Batches::new(); cores], live_events: 0 }
+        Self {
+            jobs: VecDeque::new(),
+            waiting: ByConn::default(),
+            live: (0..cores).map(|_| Batches::new()).collect(),
+            live_events: 0,
+        }
     }
 
     /// Whether no POST is under way.
@@ -122,8 +127,19 @@ impl Ingest {
             let empty = Refusal { line: Some(1), ..Refusal::new(Code::InvalidJson, "the body holds no event") };
             return Err((empty, fields));
         }
-        let batches = vec![Batches::new(); shared.cores()];
-        self.jobs.push_back(Job { conn, fields, body, kind, at: 0, line: 0, events: 0, batches, owners: 0, parsed: false });
+        let batches = (0..shared.cores()).map(|_| Batches::new()).collect();
+        self.jobs.push_back(Job {
+            conn,
+            fields,
+            body,
+            kind,
+            at: 0,
+            line: 0,
+            events: 0,
+            batches,
+            owners: 0,
+            parsed: false,
+        });
         Ok(())
     }
 

@@ -36,6 +36,8 @@ mod slow_consumer;
 mod socket;
 pub mod stream;
 mod subscription;
+#[cfg(test)]
+mod testing;
 
 use std::borrow::Cow;
 use std::cell::Cell;
@@ -44,11 +46,10 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime};
 
 use crate::base::time::Now;
-use crate::engine::service::{
-    ConnId, CoreId, Ending, EventStreamOpen, Outbox, WebSocketClose, Work,
-};
-use crate::wire::sse::StreamFraming;
-use crate::wire::websocket::{self, close};
+use crate::engine::service::{ConnId, CoreId, Ending, EventStreamOpen, Outbox, WebSocketClose, Work};
+use crate::wire::http1::chunk::StreamFraming;
+use crate::wire::websocket;
+use crate::wire::websocket::close::CloseCode;
 
 use error::{Fields, json_response};
 use event::Parser;
@@ -56,8 +57,8 @@ use frames::Binding;
 use gather::{Asker, Gather, Gathered, Gatherings, What};
 use ingest::{BodyKind, Ingest};
 use owner::{Destination, Owner};
-pub use ownership::{RelayMail, Shared};
 use ownership::OwnerInput;
+pub use ownership::{RelayMail, Shared};
 use party::Party;
 use peer::ByConn;
 use reader::{Reader, Wanted};
@@ -208,7 +209,7 @@ impl Relay {
         self.reader.say_goodbye(out);
         for (conn, party) in self.parties.iter() {
             if party.hello.is_none() {
-                let close = WebSocketClose { code: close::GOING_AWAY, reason: REASON_SHUTDOWN };
+                let close = WebSocketClose { code: CloseCode::GOING_AWAY.value(), reason: REASON_SHUTDOWN };
                 out.close_websocket(conn, close);
             }
         }

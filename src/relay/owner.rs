@@ -15,11 +15,12 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use crate::base::segment_pool::SegmentPool;
 use crate::engine::service::{ConnId, CoreId};
 
 use super::buffer::{Admission, NewEvent};
 use super::claims::{ClaimNote, Claimants, Claims};
-use super::directory::{Directory, SessionId, WriteError};
+use super::directory::{Directory, SessionId};
 use super::error::Code;
 use super::event::{Batch, Event, Parser};
 use super::index::Index;
@@ -122,7 +123,11 @@ impl Owner {
     pub fn new(core: CoreId, shared: Arc<Shared>) -> Self {
         Self {
             core,
-            directory: Directory::new(&shared.replay_budget, shared.limits.buffer_events_max),
+            directory: Directory::new(
+                SegmentPool::new(Arc::clone(&shared.replay_budget)),
+                shared.limits.buffer_events_max,
+                shared.cores(),
+            ),
             shared,
             claims: Claims::default(),
             interest: Index::default(),
@@ -291,14 +296,8 @@ impl Owner {
     }
 
     /// Writes one event into its session's buffer, evicting what must go for it.
-    fn write(
-        &mut self,
-        session: &str,
-        event: &Event<'_>,
-        tick: u64,
-        reserved: &mut bool,
-    ) -> Result<SessionNote, Hold> {
-        if !self.directory.holds(session) {
+    fn write(&mut self, session: &str, event: &Event<'_>, tick: u64, reserved: &mut bool) -> Result<SessionNote, Hold> {
+        if self.directory.session(session).is_none() {
             if !*reserved {
                 *reserved = true;
                 if !self.shared.reserve_session() {
@@ -314,20 +313,28 @@ impl Owner {
             fingerprint: event.fingerprint(),
             arrival: self.arrival + 1,
         };
-        loop {
+        let written = loop {
             match self.directory.write(session, &new, tick) {
-                Ok(written) => {
-                    self.arrival += 1;
-                    *reserved = false;
-                    if written.admission == Admission::Duplicate {
-                        self.counters.duplicates += 1;
-                    }
-                    self.publish_oldest();
-                    return Ok(SessionNote { lowest: written.lowest, earliest: written.earliest });
-                }
-                Err(WriteError::NoRoom { writer, needed }) => self.evict_for_bytes(writer, needed)?,
+                Ok(written) => break written,
+                Err(_) if self.evict_for_bytes(session, event.raw().len())? => {}
+                // Nothing is left to evict: the event is larger than all there is. It is fanned out all the same.
+                Err(_) => break self.directory.write_unkept(session, &new, tick),
             }
+        };
+        self.arrival += 1;
+        *reserved = false;
+        if written.created && written.session.is_none() {
+            self.shared.session_evicted();
         }
+        if written.admission == Admission::Duplicate {
+            self.counters.duplicates += 1;
+        }
+        self.publish_oldest();
+        let buffer = written.session.and_then(|session| self.directory.buffer(session));
+        Ok(buffer.map_or_else(SessionNote::default, |buffer| SessionNote {
+            lowest: buffer.marks().lowest_admitted(),
+            earliest: buffer.earliest(),
+        }))
     }
 
     fn publish_oldest(&self) {
@@ -348,22 +355,19 @@ impl Owner {
     }
 
     /// Makes room in the byte budget: the least recently written sessions go whole; if only the writer's is left, its
-    /// lowest positions.
-    fn evict_for_bytes(&mut self, writer: Option<SessionId>, needed: usize) -> Result<(), Hold> {
+    /// lowest positions. Whether anything went.
+    fn evict_for_bytes(&mut self, writer: &str, needed: usize) -> Result<bool, Hold> {
+        let writer = self.directory.session(writer);
         let here = match writer {
             Some(writer) => self.directory.oldest_except(writer),
             None => self.directory.oldest(),
         };
-        match (self.least_recent(here)?, writer) {
-            (Some(session), _) => {
-                self.counters.evicted_by_bytes += 1;
-                self.evict(session);
-                Ok(())
-            }
-            (None, Some(writer)) if self.directory.trim_lowest(writer, needed) => Ok(()),
-            // Nothing is held anywhere, yet there is no room: another core is just giving its own back.
-            (None, _) => Err(Hold::NextTurn),
+        if let Some(session) = self.least_recent(here)? {
+            self.counters.evicted_by_bytes += 1;
+            self.evict(session);
+            return Ok(true);
         }
+        Ok(writer.is_some_and(|writer| self.directory.trim_lowest(writer, needed) > 0))
     }
 
     /// Of `here` and the other cores' oldest: `here` if it is the least recently written; otherwise its core is asked to
@@ -429,9 +433,7 @@ impl Owner {
         let refused = match self.claims.of(event.session().unwrap_or_default()) {
             Claimants::None => Err((Code::NoRoute, NO_CLAIMANT)),
             Claimants::Several => Err((Code::Ambiguous, SEVERAL_CLAIMANTS)),
-            Claimants::Only(claimant) if claimant.accepts.iter().any(|kind| **kind == *event.kind()) => {
-                Ok(claimant.at)
-            }
+            Claimants::Only(claimant) if claimant.accepts.iter().any(|kind| **kind == *event.kind()) => Ok(claimant.at),
             Claimants::Only(_) => Err((Code::Unsupported, NOT_ACCEPTED)),
         };
         match refused {

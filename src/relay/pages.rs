@@ -6,7 +6,7 @@
 //! - [`Phase::Positions`] / [`Phase::Everything`]: events that had arrived when the subscription was registered
 //!   (`snapshot`), session by session, ascending by position.
 //! - [`Phase::CatchingUp`]: events that arrived since, in rounds. A round serves what arrived in `(after, until]`, each
-//!   session's in the order of arrival. A round that finds nothing new ends the replay: [`PageEnd::CaughtUp`] is
+//!   session's in the order of arrival. The replay ends with a round behind which nothing has arrived: that page is
 //!   answered through the same FIFO lane as live events, so what comes behind it is live and nothing falls between.
 //!
 //! Work of one page is bounded by what is scanned, not by what matches.
@@ -14,8 +14,8 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use super::buffer::{Marks, ReplayCursor, Stored};
-use super::directory::{Directory, SessionCursor};
+use super::buffer::{CatchUpCursor, PageEnd, ReplayCursor, Stored};
+use super::directory::{Directory, SessionId};
 use super::event::{Parser, Position};
 use super::filter::Filter;
 use super::ownership::{SessionNote, SubRef};
@@ -58,30 +58,57 @@ pub enum Phase {
         at: Option<ReplayCursor>,
     },
     /// Every session held.
-    Everything {
-        /// The session being read.
-        session: SessionCursor,
-        /// Where in it.
-        at: ReplayCursor,
-    },
-    /// What arrived since.
+    Everything(Walk<ReplayCursor>),
+    /// What arrived in `(after, until]`, a round.
     CatchingUp {
         /// Everything up to this arrival has been served.
         after: u64,
         /// End of this round.
         until: u64,
-        /// The session being read.
-        session: SessionCursor,
-        /// How far in it.
-        within: u64,
+        /// Where in it.
+        walk: Walk<CatchUpCursor>,
     },
+}
+
+/// A walk over the sessions of an owner.
+#[derive(Debug)]
+pub struct Walk<C> {
+    /// The last session read to its end.
+    done: Option<SessionId>,
+    /// The session being read, and how far.
+    at: Option<(SessionId, C)>,
+}
+
+impl<C> Walk<C> {
+    const BEGINNING: Self = Self { done: None, at: None };
+
+    /// The session to read on in, and where if it was begun. One that is gone meanwhile is passed over.
+    fn next(self, directory: &Directory) -> Option<(SessionId, Option<C>)> {
+        match self.at {
+            Some((session, at)) if directory.buffer(session).is_some() => Some((session, Some(at))),
+            Some((gone, _)) => directory.session_after(Some(gone)).map(|session| (session, None)),
+            None => directory.session_after(self.done).map(|session| (session, None)),
+        }
+    }
+
+    /// Behind a page of `session`.
+    fn behind(session: SessionId, end: &PageEnd<C>) -> Self
+    where
+        C: Copy,
+    {
+        if end.finished {
+            Self { done: Some(session), at: None }
+        } else {
+            Self { done: None, at: Some((session, end.next)) }
+        }
+    }
 }
 
 impl Phase {
     /// Every session, from the beginning.
     #[must_use]
     pub fn everything() -> Self {
-        Self::Everything { session: SessionCursor::default(), at: ReplayCursor::Beginning }
+        Self::Everything(Walk::BEGINNING)
     }
 }
 
@@ -94,15 +121,6 @@ pub struct PageRequest {
     pub filter: Arc<Filter>,
     /// From where.
     pub cursor: Cursor,
-}
-
-/// Where a page ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum PageEnd {
-    /// There is more; ask again when the socket has drained.
-    More,
-    /// Nothing is left at this owner. A live replay is live there from now on.
-    CaughtUp,
 }
 
 /// One item of a page.
@@ -141,10 +159,11 @@ pub enum PageItem {
 pub struct Page {
     /// For whom.
     pub sub: SubRef,
-    /// Moved on.
-    pub cursor: Cursor,
-    /// Where it ended.
-    pub end: PageEnd,
+    /// From where the next page is to be read; `None` if nothing is left at this owner: a live replay is live there from
+    /// now on.
+    pub next: Option<Cursor>,
+    /// The owner's newest arrival number when the page was read.
+    pub arrival: u64,
     /// What it holds, in order.
     pub items: Vec<PageItem>,
     bytes: Vec<u8>,
@@ -167,173 +186,163 @@ impl Page {
 /// Reads the next page for `request`. `arrival` is the owner's newest arrival number.
 pub fn read(directory: &mut Directory, parser: &mut Parser, arrival: u64, request: PageRequest) -> Page {
     let PageRequest { sub, filter, cursor } = request;
-    let Cursor { snapshot, announce, live, phase } = cursor;
-    let mut writer = Writer { parser, filter: &filter, items: Vec::new(), bytes: Vec::new(), scanned: 0, named: None };
-    let mut phase = Some(phase);
-    let mut end = PageEnd::More;
-    while let Some(at) = phase.take() {
-        let next = match at {
-            Phase::Positions { asked, at } => positions(directory, &mut writer, snapshot, announce, asked, at),
-            Phase::Everything { session, at } => everything(directory, &mut writer, snapshot, session, at),
-            Phase::CatchingUp { after, until, session, within } => {
-                catch_up(directory, &mut writer, announce, arrival, (after, until), session, within)
-            }
+    let Cursor { snapshot, announce, live, mut phase } = cursor;
+    let writer = Writer { parser, filter: &filter, items: Vec::new(), bytes: Vec::new(), scanned: 0, named: None };
+    let mut reading = Reading { directory, writer, snapshot, announce };
+    let next = loop {
+        if reading.writer.is_full() {
+            break Some(phase);
+        }
+        let behind = match phase {
+            Phase::Positions { asked, at } => match reading.positions(asked, at) {
+                Some((asked, at)) => {
+                    phase = Phase::Positions { asked, at };
+                    continue;
+                }
+                None => snapshot,
+            },
+            Phase::Everything(walk) => match reading.everything(walk) {
+                Some(walk) => {
+                    phase = Phase::Everything(walk);
+                    continue;
+                }
+                None => snapshot,
+            },
+            Phase::CatchingUp { after, until, walk } => match reading.catch_up(after, until, walk) {
+                Some(walk) => {
+                    phase = Phase::CatchingUp { after, until, walk };
+                    continue;
+                }
+                None => until,
+            },
         };
-        match next {
-            Step::Full(at) => {
-                phase = Some(at);
-                break;
-            }
-            Step::Next(at) => phase = Some(at),
-            Step::ReplayEnded if live => {
-                phase = Some(Phase::CatchingUp {
-                    after: snapshot,
-                    until: arrival,
-                    session: SessionCursor::default(),
-                    within: snapshot,
-                });
-            }
-            Step::ReplayEnded | Step::CaughtUp => end = PageEnd::CaughtUp,
+        // A phase or a round is over.
+        if !live || behind == arrival {
+            break None;
         }
-    }
-    let Writer { items, bytes, .. } = writer;
-    let phase = phase.unwrap_or(Phase::Positions { asked: VecDeque::new(), at: None });
-    Page { sub, cursor: Cursor { snapshot, announce, live, phase }, end, items, bytes }
+        phase = Phase::CatchingUp { after: behind, until: arrival, walk: Walk::BEGINNING };
+    };
+    let Writer { items, bytes, .. } = reading.writer;
+    let next = next.map(|phase| Cursor { snapshot, announce, live, phase });
+    Page { sub, next, arrival, items, bytes }
 }
 
-/// What reading a part of a phase came to.
-enum Step {
-    /// The page is full; go on here.
-    Full(Phase),
-    /// Go on here at once.
-    Next(Phase),
-    /// The first phase is done.
-    ReplayEnded,
-    /// Nothing new arrived.
-    CaughtUp,
-}
-
-fn positions(
-    directory: &mut Directory,
-    writer: &mut Writer<'_>,
+/// One page being read.
+struct Reading<'a> {
+    directory: &'a mut Directory,
+    writer: Writer<'a>,
     snapshot: u64,
     announce: bool,
-    mut asked: VecDeque<Asked>,
-    at: Option<ReplayCursor>,
-) -> Step {
-    let Some(current) = asked.front() else { return Step::ReplayEnded };
-    if writer.is_full() {
-        return Step::Full(Phase::Positions { asked, at });
-    }
-    let Some(buffer) = directory.session(&current.session) else {
-        let marks = directory.tombstone(&current.session);
-        let earliest = marks.and_then(|marks| match at {
-            None => marks.exhausted(current.position),
-            Some(at) => marks.overtaken(at),
-        });
-        if announce && let Some(earliest) = earliest {
-            writer.session(&current.session, SessionNote::default());
-            writer.items.push(PageItem::Exhausted { earliest });
-        }
-        if marks.is_none() && at.is_none() {
-            writer.session(&current.session, SessionNote::default());
-            writer.items.push(PageItem::Unknown { asked: current.position });
-        }
-        asked.pop_front();
-        return Step::Next(Phase::Positions { asked, at: None });
-    };
-    let earliest = match at {
-        None => buffer.exhausted(current.position),
-        Some(at) => buffer.overtaken(at),
-    };
-    writer.session(&current.session, note(buffer.marks(), buffer.earliest()));
-    if announce && let Some(earliest) = earliest {
-        writer.items.push(PageItem::Exhausted { earliest });
-    }
-    let start = at.unwrap_or(ReplayCursor::AfterPosition(current.position));
-    let end = buffer.page(start, snapshot, PAGE_BYTES, &mut |stored| writer.event(&stored));
-    if end.finished {
-        asked.pop_front();
-        Step::Next(Phase::Positions { asked, at: None })
-    } else {
-        Step::Next(Phase::Positions { asked, at: Some(end.next) })
-    }
 }
 
-fn everything(
-    directory: &mut Directory,
-    writer: &mut Writer<'_>,
-    snapshot: u64,
-    session: SessionCursor,
-    at: ReplayCursor,
-) -> Step {
-    if writer.is_full() {
-        return Step::Full(Phase::Everything { session, at });
-    }
-    let Some((here, name, buffer)) = directory.session_from(session) else { return Step::ReplayEnded };
-    // The session read last may have been evicted: then this is another one, read from its beginning.
-    let at = if here == session { at } else { ReplayCursor::Beginning };
-    writer.session(name, note(buffer.marks(), buffer.earliest()));
-    let end = buffer.page(at, snapshot, PAGE_BYTES, &mut |stored| writer.event(&stored));
-    if end.finished {
-        Step::Next(Phase::Everything { session: here.next(), at: ReplayCursor::Beginning })
-    } else {
-        Step::Next(Phase::Everything { session: here, at: end.next })
-    }
-}
-
-fn catch_up(
-    directory: &mut Directory,
-    writer: &mut Writer<'_>,
-    announce: bool,
-    arrival: u64,
-    (after, until): (u64, u64),
-    session: SessionCursor,
-    within: u64,
-) -> Step {
-    let mut session = session;
-    let mut within = within;
-    while let Some((here, name, buffer)) = directory.session_from(session) {
-        if writer.is_full() {
-            return Step::Full(Phase::CatchingUp { after, until, session: here, within });
-        }
-        let from = if here == session { within.max(after) } else { after };
-        (session, within) = (here.next(), after);
-        if buffer.last_arrival() <= from {
-            continue;
-        }
-        writer.session(name, note(buffer.marks(), buffer.earliest()));
-        if announce
-            && buffer.marks().evicted_arrival > from
-            && let Some(earliest) = buffer.earliest()
-        {
-            writer.items.push(PageItem::Exhausted { earliest });
-        }
-        let mut served = from;
-        let end = buffer.page_by_arrival(from, until, PAGE_BYTES, &mut |stored| {
-            served = stored.arrival;
-            writer.event(&stored);
-        });
-        if !end.finished {
-            (session, within) = (here, served);
-        }
-    }
-    if announce {
-        for (name, marks) in directory.tombstones_since(after) {
-            if let Some(earliest) = marks.after_all() {
-                writer.session(name, SessionNote::default());
-                writer.items.push(PageItem::Exhausted { earliest });
+impl Reading<'_> {
+    /// Reads on in the first session asked for; `None` if none is left.
+    fn positions(
+        &mut self,
+        mut asked: VecDeque<Asked>,
+        at: Option<ReplayCursor>,
+    ) -> Option<(VecDeque<Asked>, Option<ReplayCursor>)> {
+        let Asked { session: name, position } = asked.front()?;
+        let position = *position;
+        let Some(session) = self.directory.session(name) else {
+            self.absent(name, position, at);
+            asked.pop_front();
+            return Some((asked, None));
+        };
+        let Some(buffer) = self.directory.buffer(session) else { return None };
+        let earliest = match &at {
+            None => buffer.exhausted(position),
+            Some(at) => buffer.overtaken(at),
+        };
+        let start = at.unwrap_or_else(|| buffer.marks().replay_after(position));
+        let note = SessionNote { lowest: buffer.marks().lowest_admitted(), earliest: buffer.earliest() };
+        self.writer.session(name, note);
+        self.exhausted(earliest);
+        let writer = &mut self.writer;
+        let end = self.directory.page(session, start, self.snapshot, PAGE_BYTES, &mut |stored| writer.event(&stored));
+        match end {
+            Some(end) if !end.finished => Some((asked, Some(end.next))),
+            _ => {
+                asked.pop_front();
+                Some((asked, None))
             }
         }
     }
-    if arrival == until {
-        return Step::CaughtUp;
-    }
-    Step::Next(Phase::CatchingUp { after: until, until: arrival, session: SessionCursor::default(), within: until })
-}
 
-fn note(marks: &Marks, earliest: Option<Position>) -> SessionNote {
-    SessionNote { lowest: marks.lowest_admitted, earliest }
+    /// A session asked for is not held: it may be remembered, or nobody knows it.
+    fn absent(&mut self, name: &str, position: Position, at: Option<ReplayCursor>) {
+        let marks = self.directory.tombstone(name);
+        let earliest = match (marks, &at) {
+            (Some(marks), None) => marks.exhausted(position),
+            (Some(marks), Some(at)) if marks.is_overtaken(at) => marks.earliest_to_come(),
+            _ => None,
+        };
+        let unknown = marks.is_none() && at.is_none();
+        if unknown || earliest.is_some() {
+            self.writer.session(name, SessionNote::default());
+        }
+        self.exhausted(earliest);
+        if unknown {
+            self.writer.items.push(PageItem::Unknown { asked: position });
+        }
+    }
+
+    fn exhausted(&mut self, earliest: Option<Position>) {
+        if let (true, Some(earliest)) = (self.announce, earliest) {
+            self.writer.items.push(PageItem::Exhausted { earliest });
+        }
+    }
+
+    /// Reads on in the walk over all sessions; `None` if none is left.
+    fn everything(&mut self, walk: Walk<ReplayCursor>) -> Option<Walk<ReplayCursor>> {
+        let (session, at) = walk.next(self.directory)?;
+        let (name, buffer) = (self.directory.name(session)?, self.directory.buffer(session)?);
+        let start = at.unwrap_or_else(|| buffer.marks().replay_all());
+        let note = SessionNote { lowest: buffer.marks().lowest_admitted(), earliest: buffer.earliest() };
+        self.writer.session(name, note);
+        let writer = &mut self.writer;
+        let end = self.directory.page(session, start, self.snapshot, PAGE_BYTES, &mut |stored| writer.event(&stored));
+        Some(Walk::behind(session, &end?))
+    }
+
+    /// Reads on in a round of catching up; `None` at its end.
+    fn catch_up(&mut self, after: u64, until: u64, mut walk: Walk<CatchUpCursor>) -> Option<Walk<CatchUpCursor>> {
+        loop {
+            let Some((session, at)) = walk.next(self.directory) else {
+                self.evicted_whole(after);
+                return None;
+            };
+            let (name, buffer) = (self.directory.name(session)?, self.directory.buffer(session)?);
+            let at = at.unwrap_or_else(|| CatchUpCursor::after(after));
+            if buffer.last_arrival() <= at.arrival() {
+                walk = Walk { done: Some(session), at: None };
+                continue;
+            }
+            let earliest = buffer.catch_up_overtaken(&at);
+            let note = SessionNote { lowest: buffer.marks().lowest_admitted(), earliest: buffer.earliest() };
+            self.writer.session(name, note);
+            self.exhausted(earliest);
+            let writer = &mut self.writer;
+            let end =
+                self.directory.page_by_arrival(session, at, until, PAGE_BYTES, &mut |stored| writer.event(&stored));
+            return Some(Walk::behind(session, &end?));
+        }
+    }
+
+    /// Sessions evicted whole with events that this round should have served.
+    fn evicted_whole(&mut self, after: u64) {
+        if !self.announce {
+            return;
+        }
+        for (name, marks) in self.directory.tombstones() {
+            if marks.evicted_arrival() > after
+                && let Some(earliest) = marks.earliest_to_come()
+            {
+                self.writer.session(name, SessionNote::default());
+                self.writer.items.push(PageItem::Exhausted { earliest });
+            }
+        }
+    }
 }
 
 /// Fills a page.
@@ -372,8 +381,8 @@ impl Writer<'_> {
 
     fn event(&mut self, stored: &Stored<'_>) {
         self.scanned += stored.raw.len();
-        let wanted = self.filter.is_everything()
-            || self.parser.parse(stored.raw).is_ok_and(|event| self.filter.matches(&event));
+        let wanted =
+            self.filter.is_everything() || self.parser.parse(stored.raw).is_ok_and(|event| self.filter.matches(&event));
         if wanted {
             let raw = self.append(stored.raw);
             self.items.push(PageItem::Event { raw, arrival: stored.arrival, position: stored.position });

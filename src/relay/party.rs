@@ -81,7 +81,7 @@ impl Hello {
     pub fn parse(message: &[u8]) -> Result<Self, HelloFault> {
         const REQUIRED: HelloFault = fault(Code::HelloRequired, "the first message must be a hello");
         let document = json::scan(message).map_err(|_| REQUIRED)?;
-        let object = document.value;
+        let object = document.root;
         if frame::text(frame::member(object, "type")).as_deref() != Some("hello") {
             return Err(REQUIRED);
         }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::engine::service::{ConnId, CoreId, Outbox, Unsent, WebSocketClose};
-use crate::wire::websocket::close;
+use crate::wire::websocket::close::CloseCode;
 
 use super::class::{ClassId, ClassKey, Classes, Member};
 use super::event::Capture;
@@ -124,10 +124,7 @@ impl Reader {
     /// Enters a consuming connection.
     pub fn add_peer(&mut self, conn: ConnId, binding: Binding) {
         let by_id = (binding == Binding::WebSocket).then(Box::default);
-        self.peers.insert(
-            conn,
-            Peer { binding, subs: Vec::new(), dropped: 0, ended: false, positions: None, by_id },
-        );
+        self.peers.insert(conn, Peer { binding, subs: Vec::new(), dropped: 0, ended: false, positions: None, by_id });
     }
 
     /// The peer of a connection, if it consumes.
@@ -323,16 +320,23 @@ impl Reader {
         }
         self.settle(out, class_id);
         let Some(class) = self.classes.class_mut(class_id) else { return };
-        let Some(subscription) = self.subscriptions.get_mut(sub) else { return };
         if member {
+            let Some(subscription) = self.subscriptions.get_mut(sub) else { return };
             subscription.place = Place::Member(u32::try_from(class.members.len()).unwrap_or(u32::MAX));
             subscription.joined = class.bytes;
             class.members.push(Member { conn, sub });
         } else {
-            subscription.place = Place::Other(u32::try_from(class.others.len()).unwrap_or(u32::MAX));
-            class.others.push(sub);
-            self.open_positions(conn);
+            self.enter_others(sub);
         }
+    }
+
+    fn enter_others(&mut self, sub: SubRef) {
+        let Some(subscription) = self.subscriptions.get_mut(sub) else { return };
+        let Some(class) = self.classes.class_mut(subscription.class) else { return };
+        subscription.place = Place::Other(u32::try_from(class.others.len()).unwrap_or(u32::MAX));
+        class.others.push(sub);
+        let conn = subscription.conn;
+        self.open_positions(conn);
     }
 
     fn has_positions(&self, conn: ConnId) -> bool {
@@ -350,6 +354,12 @@ impl Reader {
         }
     }
 
+    /// A member had no room for its class's runs from offset `before` on: it is looked at singly from now on.
+    pub(super) fn leave_members(&mut self, out: &mut dyn Outbox<RelayMail>, sub: SubRef, before: u64) {
+        self.take_out(out, sub, before);
+        self.enter_others(sub);
+    }
+
     /// Takes a subscription out of the lists of its class, after what is pending there has been pushed.
     fn displace(&mut self, out: &mut dyn Outbox<RelayMail>, sub: SubRef) {
         let Some(subscription) = self.subscriptions.get(sub) else { return };
@@ -358,9 +368,15 @@ impl Reader {
             self.settle(out, class_id);
         }
         // Settling may have moved this very subscription.
+        self.take_out(out, sub, u64::MAX);
+    }
+
+    /// Takes a subscription out of the lists of its class, of whose stream it was pushed what ends before `before`.
+    fn take_out(&mut self, out: &mut dyn Outbox<RelayMail>, sub: SubRef, before: u64) {
         let Some(subscription) = self.subscriptions.get(sub) else { return };
+        let class_id = subscription.class;
         if let Place::Member(_) = subscription.place {
-            self.carry_positions(out, sub);
+            self.carry_positions(out, sub, before);
         }
         let Some(subscription) = self.subscriptions.get_mut(sub) else { return };
         let place = std::mem::replace(&mut subscription.place, Place::Nowhere);
@@ -384,16 +400,16 @@ impl Reader {
     }
 
     /// A WebSocket member leaves its class: its positions go into its own book, those of queued runs with their offset.
-    fn carry_positions(&mut self, out: &mut dyn Outbox<RelayMail>, sub: SubRef) {
+    fn carry_positions(&mut self, out: &mut dyn Outbox<RelayMail>, sub: SubRef, before: u64) {
         let Some(subscription) = self.subscriptions.get(sub) else { return };
-        let (conn, joined) = (subscription.conn, subscription.joined);
+        let (conn, class, joined) = (subscription.conn, subscription.class, subscription.joined);
         if self.peers.get(conn).is_none_or(|peer| peer.binding != Binding::WebSocket) {
             return;
         }
         self.open_positions(conn);
-        let Some(class) = self.classes.class(subscription.class) else { return };
+        let Some(class) = self.classes.class(class) else { return };
         let Some(log) = &class.log else { return };
-        let mut handed = u64::MAX;
+        let mut handed = before;
         out.unsent(conn, &mut |Unsent { mark, bytes }| {
             if mark != 0 && mark & OWN_MARK == 0 {
                 handed = handed.min(mark.saturating_sub(bytes as u64));
@@ -404,7 +420,7 @@ impl Reader {
         for (session, (_, position)) in log.handed(joined, handed) {
             own.log.adopt(own.pushed, (sub, session), position);
         }
-        for (end, session, position) in log.beyond(handed) {
+        for (end, session, position) in log.beyond(handed).take_while(|(end, ..)| *end <= before) {
             own.carried.push(end, (sub, Rc::clone(session)), position);
         }
     }
@@ -435,7 +451,7 @@ impl Reader {
                 Binding::WebSocket => {
                     let closing = self.closing(REASON_SHUTDOWN, &self.handed_positions(out, conn, false));
                     out.push_always(conn, &closing, 0);
-                    let close = WebSocketClose { code: close::GOING_AWAY, reason: REASON_SHUTDOWN };
+                    let close = WebSocketClose { code: CloseCode::GOING_AWAY.value(), reason: REASON_SHUTDOWN };
                     out.close_websocket(conn, close);
                 }
             }

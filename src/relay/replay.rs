@@ -11,7 +11,7 @@ use crate::engine::service::{ConnId, CoreId, Outbox};
 use super::event::{Event, Parser, Position};
 use super::frame;
 use super::ownership::{OwnerInput, RelayMail, SessionNote, SubRef};
-use super::pages::{Page, PageEnd, PageItem, PageRequest, Phase};
+use super::pages::{Page, PageItem, PageRequest};
 use super::reader::Reader;
 use super::subscription::{Covered, From};
 
@@ -88,22 +88,18 @@ impl Reader {
         self.deliver_page(out, parser, owner, conn, &page);
         let Some(subscription) = self.subscriptions.get_mut(sub) else { return };
         let Some(replay) = &mut subscription.replay else { return };
-        match page.end {
-            PageEnd::More => {
+        match page.next {
+            Some(next) => {
                 if let Some(cursor) = replay.cursors.get_mut(replay.current) {
-                    *cursor = Some(page.cursor);
+                    *cursor = Some(next);
                 }
                 replay.due = true;
                 out.notify_drained(conn);
             }
-            PageEnd::CaughtUp => {
+            None => {
                 replay.current += 1;
                 if replay.live {
-                    let arrival = match page.cursor.phase {
-                        Phase::CatchingUp { until, .. } => until,
-                        _ => page.cursor.snapshot,
-                    };
-                    subscription.go_live(owner, arrival);
+                    subscription.go_live(owner, page.arrival);
                 }
                 self.read_on(out, sub);
             }

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 
 use crate::engine::service::{ConnId, Outbox, Pushed, Run, Unsent, WebSocketClose};
-use crate::wire::websocket::close;
+use crate::wire::websocket::close::CloseCode;
 
 use super::event::Position;
 use super::frame;
@@ -122,12 +122,10 @@ impl Reader {
         self.counters.cut += 1;
         let binding = peer.binding;
         let last = match binding {
-            Binding::WebSocket => {
-                self.closing(REASON_SLOW, &self.handed_positions(out, conn, true))
-            }
+            Binding::WebSocket => self.closing(REASON_SLOW, &self.handed_positions(out, conn, true)),
             Binding::Chunked | Binding::UntilClose => Vec::new(),
         };
-        out.cut(conn, &last, WebSocketClose { code: close::TRY_AGAIN_LATER, reason: REASON_SLOW });
+        out.cut(conn, &last, WebSocketClose { code: CloseCode::TRY_AGAIN_LATER.value(), reason: REASON_SLOW });
     }
 
     /// Which position of each session a WebSocket peer was last handed, per subscription. With `unsent_out`, what is

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 
 use crate::engine::service::{ConnId, Flow, Message, Outbox, WebSocketClose};
 use crate::wire::json::{self, Kind, Value};
-use crate::wire::websocket::close;
+use crate::wire::websocket::close::CloseCode;
 
 use super::Relay;
 use super::claims::{ClaimNote, ClaimedSessions};
@@ -46,7 +46,7 @@ impl Relay {
     /// A message.
     pub fn on_message(&mut self, out: &mut dyn Outbox<RelayMail>, conn: ConnId, message: Message<'_>) -> Flow {
         let Message::Text(text) = message else {
-            let close = WebSocketClose { code: close::UNSUPPORTED_DATA, reason: "text messages only" };
+            let close = WebSocketClose { code: CloseCode::UNSUPPORTED_DATA.value(), reason: "text messages only" };
             out.close_websocket(conn, close);
             return Flow::Continue;
         };
@@ -155,7 +155,7 @@ impl Relay {
     fn on_frame(&mut self, out: &mut dyn Outbox<RelayMail>, conn: ConnId, text: &[u8]) {
         // The event parser has read the same text, so this cannot fail.
         let Ok(document) = json::scan(text) else { return };
-        match ClientFrame::of(document.value) {
+        match ClientFrame::of(document.root) {
             ClientFrame::Ping(t) => {
                 self.reader.push_frame(out, conn, &frame::pong(t));
             }
@@ -268,7 +268,7 @@ fn refuse_hello(out: &mut dyn Outbox<RelayMail>, conn: ConnId, fault: HelloFault
         _ => frame::error(None, code, detail),
     };
     out.push_always(conn, &error, 0);
-    out.close_websocket(conn, WebSocketClose { code: close::POLICY_VIOLATION, reason: code.as_str() });
+    out.close_websocket(conn, WebSocketClose { code: CloseCode::POLICY_VIOLATION.value(), reason: code.as_str() });
 }
 
 /// The claim that an event of this party makes or ends (§6.2).

@@ -87,7 +87,7 @@ fn from(text: &str, bounds: AskBounds) -> Result<From, Refusal> {
     }
     let invalid = |detail: String| Refusal::new(Code::InvalidFrom, detail);
     let document = json::scan(text.as_bytes()).map_err(|fault| invalid(format!("from: {fault}")))?;
-    positions(document.value, bounds)
+    positions(document.root, bounds)
 }
 
 /// Resume positions: an array of `{session, epoch, seq}`. A session named twice means its lower position.

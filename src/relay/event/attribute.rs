@@ -128,6 +128,14 @@ impl fmt::Display for Position {
     }
 }
 
+impl Position {
+    /// Whether nothing can lie between `before` and this one: same epoch, next `seq`.
+    #[must_use]
+    pub fn follows(self, before: Self) -> bool {
+        self.epoch == before.epoch && before.seq.checked_add(1) == Some(self.seq)
+    }
+}
+
 /// The string attributes that filters, routing or delivery read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
