@@ -17,8 +17,6 @@ use super::frames::Binding;
 /// A frame of a client. Values borrow the message.
 #[derive(Debug)]
 pub enum ClientFrame<'a> {
-    /// `hello`
-    Hello(Value<'a>),
     /// `subscribe`
     Subscribe(Value<'a>),
     /// `unsubscribe`
@@ -37,7 +35,6 @@ impl<'a> ClientFrame<'a> {
     pub fn of(object: Value<'a>) -> Self {
         let Some(kind) = text(member(object, "type")) else { return Self::Other };
         match &*kind {
-            "hello" => Self::Hello(object),
             "subscribe" => Self::Subscribe(object),
             "unsubscribe" => Self::Unsubscribe(object),
             "ping" => Self::Ping(member(object, "t").map(|value| value.text)),

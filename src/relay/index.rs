@@ -1,9 +1,10 @@
 //! From what filters pin down to the few that an event can match (contract §8).
 //!
-//! Every filter is entered under one key family: the most selective attribute it pins, in the order of [`PINS`], then an
+//! Every filter is entered under one key family: the most selective attribute it pins, in the order of `PINS`, then an
 //! extension attribute, then `type`, else among those that see every event. A filter that lists several values is
-//! entered under each; an event has one value per attribute, and a canonical [`Kinds`] never covers a type twice, so
-//! an entry is met at most once per event. The cost of an event is a lookup per family in use, plus its candidates.
+//! entered under each; an event has one value per attribute, and a canonical [`Kinds`](super::filter::Kinds) never
+//! covers a type twice, so an entry is met at most once per event. The cost of an event is a lookup per family in use,
+//! plus its candidates.
 //!
 //! Entries are counted: the same (filter, target) may be inserted several times and stays until removed as often, so the
 //! index serves consumer cores (targets are classes) and owners (targets are cores, met once per matching *entry*:

@@ -113,8 +113,10 @@ pub struct OwnerCounters {
     pub commands_routed: u64,
     /// Commands refused.
     pub commands_refused: u64,
-    /// Pages read.
-    pub pages: u64,
+    /// Sessions held now.
+    pub sessions: u64,
+    /// Bytes of replay buffers held now.
+    pub replay_bytes: u64,
 }
 
 impl Owner {
@@ -163,7 +165,11 @@ impl Owner {
     /// What has been done so far.
     #[must_use]
     pub fn counters(&self) -> OwnerCounters {
-        self.counters
+        OwnerCounters {
+            sessions: self.directory.len() as u64,
+            replay_bytes: self.directory.held_bytes() as u64,
+            ..self.counters
+        }
     }
 
     /// Whether nothing waits here: no input, no hold, no command under way.
@@ -224,7 +230,6 @@ impl Owner {
                 }
                 OwnerInput::ReadPage(request) => {
                     pages += 1;
-                    self.counters.pages += 1;
                     let page = pages::read(&mut self.directory, parser, self.arrival, *request);
                     let unknown =
                         page.items.iter().filter(|item| matches!(item, pages::PageItem::Unknown { .. })).count();

@@ -162,7 +162,7 @@ impl Relay {
             ClientFrame::Subscribe(object) => self.on_subscribe(out, conn, object),
             ClientFrame::Unsubscribe(object) => self.on_unsubscribe(out, conn, object),
             ClientFrame::Roster(object) => self.on_roster(out, conn, object),
-            ClientFrame::Hello(_) | ClientFrame::Other => {}
+            ClientFrame::Other => {}
         }
     }
 

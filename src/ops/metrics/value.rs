@@ -21,6 +21,11 @@ impl Counter {
     }
 
     /// Adds `n`.
+    pub fn follow(&self, total: u64) {
+        self.0.store(total, Ordering::Relaxed);
+    }
+
+    /// Adds.
     pub fn add(&self, n: u64) {
         self.0.store(self.value().wrapping_add(n), Ordering::Relaxed);
     }
