@@ -179,12 +179,6 @@ pub struct Segment {
 }
 
 impl Segment {
-    /// Its size class.
-    #[must_use]
-    pub fn class(&self) -> SegmentClass {
-        self.class
-    }
-
     /// Its size in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {

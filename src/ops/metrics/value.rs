@@ -20,12 +20,12 @@ impl Counter {
         self.add(1);
     }
 
-    /// Adds `n`.
+    /// Follows a total that is counted elsewhere.
     pub fn follow(&self, total: u64) {
         self.0.store(total, Ordering::Relaxed);
     }
 
-    /// Adds.
+    /// Adds `n`.
     pub fn add(&self, n: u64) {
         self.0.store(self.value().wrapping_add(n), Ordering::Relaxed);
     }

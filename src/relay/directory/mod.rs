@@ -123,7 +123,7 @@ impl Directory {
             Err(no_room) => {
                 if created && let Some(session) = self.take(id) {
                     // Its tables may have grown; what it would remember still stands in its tombstone.
-                    drop(session.buffer.close(&mut self.pool));
+                    let _ = session.buffer.close(&mut self.pool);
                 }
                 Err(no_room)
             }
