@@ -2,3 +2,5 @@
 
 pub mod service;
 pub mod timer_wheel;
+mod blocks;
+mod write_queue;
