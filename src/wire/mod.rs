@@ -4,6 +4,7 @@ mod digits;
 pub mod http1;
 pub mod sse;
 pub mod url;
+pub mod websocket;
 
 /// What every decoder answers: a value and how many input bytes it took, a request for more bytes, or a fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
