@@ -15,5 +15,7 @@
 pub mod base;
 pub mod engine;
 pub mod limits;
+pub mod ops;
 pub mod relay;
+pub mod server;
 pub mod wire;
