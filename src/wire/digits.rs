@@ -47,10 +47,7 @@ mod tests {
         push_hex(&mut hex, value);
         assert_eq!(decimal, value.to_string().as_bytes());
         assert_eq!(hex, format!("{value:x}").as_bytes());
-        assert_eq!(
-            (decimal_len(value), hex_len(value)),
-            (decimal.len(), hex.len())
-        );
+        assert_eq!((decimal_len(value), hex_len(value)), (decimal.len(), hex.len()));
     }
 
     #[test]

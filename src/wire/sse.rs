@@ -35,17 +35,10 @@ pub fn may_be_id(session: &str) -> bool {
 }
 
 /// Appends one event. `id` is left out if its session [may not be in one](may_be_id).
-pub fn encode_event(
-    out: &mut Vec<u8>,
-    framing: StreamFraming,
-    id: Option<EventId<'_>>,
-    kind: &str,
-    data: &[u8],
-) {
+pub fn encode_event(out: &mut Vec<u8>, framing: StreamFraming, id: Option<EventId<'_>>, kind: &str, data: &[u8]) {
     let id = id.filter(|id| may_be_id(id.session));
     let id_bytes = id.map_or(0, |id| "id: \n".len() + id.len());
-    let content_bytes =
-        id_bytes + "event: \ndata: \n\n".len() + text_len(kind.as_bytes()) + text_len(data);
+    let content_bytes = id_bytes + "event: \ndata: \n\n".len() + text_len(kind.as_bytes()) + text_len(data);
     framing.begin(out, content_bytes);
     let start = out.len();
     if let Some(id) = id {
@@ -102,27 +95,15 @@ mod tests {
         String::from_utf8(out).unwrap()
     }
 
-    const AT: EventId<'static> = EventId {
-        session: "a:b c",
-        epoch: 0,
-        seq: 9_223_372_036_854_775_807,
-    };
+    const AT: EventId<'static> = EventId { session: "a:b c", epoch: 0, seq: 9_223_372_036_854_775_807 };
 
     #[test]
     fn an_event_has_id_type_data_and_a_blank_line() {
         assert_eq!(
-            event(
-                StreamFraming::UntilClose,
-                Some(AT),
-                "run.started",
-                r#"{"x":1}"#
-            ),
+            event(StreamFraming::UntilClose, Some(AT), "run.started", r#"{"x":1}"#),
             "id: a:b c:0:9223372036854775807\nevent: run.started\ndata: {\"x\":1}\n\n"
         );
-        assert_eq!(
-            event(StreamFraming::UntilClose, None, "agent.online", "{}"),
-            "event: agent.online\ndata: {}\n\n"
-        );
+        assert_eq!(event(StreamFraming::UntilClose, None, "agent.online", "{}"), "event: agent.online\ndata: {}\n\n");
     }
 
     #[test]
@@ -141,25 +122,15 @@ mod tests {
     fn a_session_that_would_break_the_id_line_takes_the_id_away() {
         for session in ["a\rb", "a\nevent: x", "a\0", "\n"] {
             assert!(!may_be_id(session));
-            let id = Some(EventId {
-                session,
-                epoch: 1,
-                seq: 2,
-            });
-            assert_eq!(
-                event(StreamFraming::Chunked, id, "x.y", "{}"),
-                "15\r\nevent: x.y\ndata: {}\n\n\r\n"
-            );
+            let id = Some(EventId { session, epoch: 1, seq: 2 });
+            assert_eq!(event(StreamFraming::Chunked, id, "x.y", "{}"), "15\r\nevent: x.y\ndata: {}\n\n\r\n");
         }
         assert!(may_be_id("a:b\t\u{85}\u{2028}"));
     }
 
     #[test]
     fn line_breaks_in_texts_are_left_out() {
-        assert_eq!(
-            event(StreamFraming::Chunked, None, "x\ny", "{\r\n}\n"),
-            "14\r\nevent: xy\ndata: {}\n\n\r\n"
-        );
+        assert_eq!(event(StreamFraming::Chunked, None, "x\ny", "{\r\n}\n"), "14\r\nevent: xy\ndata: {}\n\n\r\n");
         let mut out = Vec::new();
         encode_comment(&mut out, StreamFraming::Chunked, b"a\n\rb\n");
         assert_eq!(out, b"6\r\n: ab\n\n\r\n");

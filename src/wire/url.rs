@@ -24,24 +24,15 @@ impl<'a> Target<'a> {
     pub fn parse(target: &'a str) -> Self {
         let local = local_part(target);
         let (path, query) = local.split_once('?').unwrap_or((local, ""));
-        Self {
-            path: if path.is_empty() { "/" } else { path },
-            query,
-        }
+        Self { path: if path.is_empty() { "/" } else { path }, query }
     }
 
     /// The pairs of the query, in order; empty pieces between `&` are left out.
     pub fn pairs(&self) -> impl Iterator<Item = Pair<'a>> + use<'a> {
-        self.query
-            .split('&')
-            .filter(|piece| !piece.is_empty())
-            .map(|piece| {
-                let (name, value) = piece.split_once('=').unwrap_or((piece, ""));
-                Pair {
-                    name: form_decode(name),
-                    value: form_decode(value),
-                }
-            })
+        self.query.split('&').filter(|piece| !piece.is_empty()).map(|piece| {
+            let (name, value) = piece.split_once('=').unwrap_or((piece, ""));
+            Pair { name: form_decode(name), value: form_decode(value) }
+        })
     }
 }
 
@@ -89,15 +80,11 @@ pub fn form_decode(text: &str) -> Result<Cow<'_, str>, QueryFault> {
             _ => decoded.push(b),
         }
     }
-    String::from_utf8(decoded)
-        .map(Cow::Owned)
-        .map_err(|_| QueryFault::Utf8)
+    String::from_utf8(decoded).map(Cow::Owned).map_err(|_| QueryFault::Utf8)
 }
 
 fn hex_digit(b: Option<&u8>) -> Option<u8> {
-    char::from(*b?)
-        .to_digit(16)
-        .and_then(|digit| u8::try_from(digit).ok())
+    char::from(*b?).to_digit(16).and_then(|digit| u8::try_from(digit).ok())
 }
 
 /// Path and query of absolute-form; any other target as it is.
@@ -108,10 +95,7 @@ fn local_part(target: &str) -> &str {
     let Some((_, rest)) = target.split_once("://") else {
         return target;
     };
-    let authority_end = memchr(b'/', rest.as_bytes())
-        .into_iter()
-        .chain(memchr(b'?', rest.as_bytes()))
-        .min();
+    let authority_end = memchr(b'/', rest.as_bytes()).into_iter().chain(memchr(b'?', rest.as_bytes())).min();
     authority_end.and_then(|end| rest.get(end..)).unwrap_or("/")
 }
 
@@ -146,18 +130,13 @@ mod tests {
     }
 
     fn ok<'a>(name: &'a str, value: &'a str) -> Pair<'a> {
-        Pair {
-            name: Ok(name.into()),
-            value: Ok(value.into()),
-        }
+        Pair { name: Ok(name.into()), value: Ok(value.into()) }
     }
 
     #[test]
     fn pairs_are_form_decoded() {
         assert_eq!(
-            pairs(
-                "filter=%7B%22a+b%22%3A1%7d&&live=0&from&=x&q=a=b%26c&k%65y=%C3%a9&raw=é{\"x\":1}"
-            ),
+            pairs("filter=%7B%22a+b%22%3A1%7d&&live=0&from&=x&q=a=b%26c&k%65y=%C3%a9&raw=é{\"x\":1}"),
             [
                 ok("filter", r#"{"a b":1}"#),
                 ok("live", "0"),
@@ -173,10 +152,7 @@ mod tests {
 
     #[test]
     fn a_fault_stays_with_its_parameter() {
-        let faulty = |fault| Pair {
-            name: Ok("a".into()),
-            value: Err(fault),
-        };
+        let faulty = |fault| Pair { name: Ok("a".into()), value: Err(fault) };
         for (query, fault) in [
             ("a=%", QueryFault::Escape),
             ("a=%4", QueryFault::Escape),
@@ -187,19 +163,9 @@ mod tests {
             ("a=%C3", QueryFault::Utf8),
             ("a=%ED%A0%80", QueryFault::Utf8),
         ] {
-            assert_eq!(
-                pairs(&format!("b=1&{query}&c=2")),
-                [ok("b", "1"), faulty(fault), ok("c", "2")],
-                "{query}"
-            );
+            assert_eq!(pairs(&format!("b=1&{query}&c=2")), [ok("b", "1"), faulty(fault), ok("c", "2")], "{query}");
         }
-        assert_eq!(
-            pairs("%zz=1"),
-            [Pair {
-                name: Err(QueryFault::Escape),
-                value: Ok("1".into())
-            }]
-        );
+        assert_eq!(pairs("%zz=1"), [Pair { name: Err(QueryFault::Escape), value: Ok("1".into()) }]);
     }
 
     #[test]

@@ -28,13 +28,7 @@ pub struct ReplyTo {
 pub type Field = (&'static str, Cow<'static, str>);
 
 /// Appends a whole response.
-pub fn encode_response(
-    out: &mut Vec<u8>,
-    to: ReplyTo,
-    status: u16,
-    fields: &[Field],
-    content: &[u8],
-) {
+pub fn encode_response(out: &mut Vec<u8>, to: ReplyTo, status: u16, fields: &[Field], content: &[u8]) {
     let has_content = !status::is_without_content(status);
     out.reserve(256 + content.len());
     encode_status_line(out, status);
@@ -45,9 +39,7 @@ pub fn encode_response(
         out.extend_from_slice(b"\r\n");
     }
     // RFC 9110 §7.8: whoever sends `Upgrade` names it in `Connection`.
-    let upgrade = fields
-        .iter()
-        .any(|(name, _)| name.eq_ignore_ascii_case("upgrade"));
+    let upgrade = fields.iter().any(|(name, _)| name.eq_ignore_ascii_case("upgrade"));
     encode_connection(out, to, upgrade);
     out.extend_from_slice(b"\r\n");
     if has_content && !to.head {
@@ -70,14 +62,7 @@ pub fn encode_event_stream_head(out: &mut Vec<u8>, to: ReplyTo, fields: &[Field]
         Version::Http11 => out.extend_from_slice(b"Transfer-Encoding: chunked\r\n"),
         Version::Http10 => {}
     }
-    encode_connection(
-        out,
-        ReplyTo {
-            keep_alive: to.keep_alive && to.version == Version::Http11,
-            ..to
-        },
-        false,
-    );
+    encode_connection(out, ReplyTo { keep_alive: to.keep_alive && to.version == Version::Http11, ..to }, false);
     out.extend_from_slice(b"\r\n");
 }
 
@@ -123,12 +108,109 @@ fn push_value(out: &mut Vec<u8>, value: &[u8]) {
     let start = out.len();
     out.extend_from_slice(value);
     if memchr3(b'\r', b'\n', 0, value).is_some() {
-        for b in out
-            .iter_mut()
-            .skip(start)
-            .filter(|b| matches!(b, b'\r' | b'\n' | 0))
-        {
+        for b in out.iter_mut().skip(start).filter(|b| matches!(b, b'\r' | b'\n' | 0)) {
             *b = b' ';
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KEPT: ReplyTo = ReplyTo { version: Version::Http11, keep_alive: true, head: false };
+    const JSON: Field = ("Content-Type", Cow::Borrowed("application/json"));
+
+    fn written(write: impl FnOnce(&mut Vec<u8>)) -> String {
+        let mut out = Vec::new();
+        write(&mut out);
+        String::from_utf8(out).unwrap()
+    }
+
+    fn response(to: ReplyTo, status: u16, fields: &[Field], content: &[u8]) -> String {
+        written(|out| encode_response(out, to, status, fields, content))
+    }
+
+    #[test]
+    fn a_response_tells_its_length() {
+        assert_eq!(
+            response(KEPT, 202, &[JSON], br#"{"accepted":1}"#),
+            "HTTP/1.1 202 Accepted\r\nContent-Type: application/json\r\nContent-Length: 14\r\n\r\n{\"accepted\":1}"
+        );
+        assert_eq!(response(KEPT, 404, &[], b""), "HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n");
+    }
+
+    #[test]
+    fn a_response_to_head_keeps_its_content_back() {
+        // RFC 9110 §9.3.2
+        assert_eq!(
+            response(ReplyTo { head: true, ..KEPT }, 200, &[], b"0123456789"),
+            "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n"
+        );
+    }
+
+    #[test]
+    fn a_response_without_content_has_no_length() {
+        // RFC 9110 §8.6
+        assert_eq!(response(KEPT, 204, &[], b"not sent"), "HTTP/1.1 204 No Content\r\n\r\n");
+    }
+
+    #[test]
+    fn connection_tells_what_the_version_does_not() {
+        // RFC 9112 §9.3, RFC 9110 §7.8
+        let upgrade: Field = ("Upgrade", "websocket".into());
+        for (version, keep_alive, fields, expected) in [
+            (Version::Http11, true, &[][..], ""),
+            (Version::Http11, false, &[], "Connection: close\r\n"),
+            (Version::Http10, true, &[], "Connection: keep-alive\r\n"),
+            (Version::Http10, false, &[], "Connection: close\r\n"),
+            (Version::Http11, true, std::slice::from_ref(&upgrade), "Connection: Upgrade\r\n"),
+            (Version::Http11, false, std::slice::from_ref(&upgrade), "Connection: Upgrade, close\r\n"),
+        ] {
+            let text = response(ReplyTo { version, keep_alive, head: false }, 426, fields, b"");
+            let connection: String = text.split_inclusive('\n').filter(|line| line.starts_with("Connection")).collect();
+            assert_eq!(connection, expected, "{version:?} {keep_alive} {fields:?}");
+        }
+    }
+
+    #[test]
+    fn no_value_brings_fields_of_its_own() {
+        let hostile: Field = ("Allow", "GET\r\nX-Injected: 1\0\n\r\n".into());
+        assert_eq!(
+            response(KEPT, 405, &[hostile], b""),
+            "HTTP/1.1 405 Method Not Allowed\r\nAllow: GET  X-Injected: 1    \r\nContent-Length: 0\r\n\r\n"
+        );
+    }
+
+    #[test]
+    fn interim_response_and_switch_end_with_their_fields() {
+        assert_eq!(written(encode_interim_continue), "HTTP/1.1 100 Continue\r\n\r\n");
+        assert_eq!(
+            written(|out| encode_switch_to_websocket(out, b"s3pPLMBiTxaQ9kYGzzhZRbK+xOo=", &[("X", "y".into())])),
+            "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
+             Sec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\nX: y\r\n\r\n"
+        );
+    }
+
+    #[test]
+    fn an_event_stream_is_chunked_or_lasts_until_close() {
+        let head = |version, keep_alive| {
+            written(|out| encode_event_stream_head(out, ReplyTo { version, keep_alive, head: false }, &[JSON]))
+        };
+        const START: &str = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n";
+        assert_eq!(head(Version::Http11, true), format!("{START}Transfer-Encoding: chunked\r\n\r\n"));
+        assert_eq!(
+            head(Version::Http11, false),
+            format!("{START}Transfer-Encoding: chunked\r\nConnection: close\r\n\r\n")
+        );
+        assert_eq!(head(Version::Http10, true), format!("{START}Connection: close\r\n\r\n"));
+    }
+
+    #[test]
+    fn every_status_the_relay_sends_has_a_reason() {
+        for code in [100, 101, 200, 202, 204, 400, 401, 403, 404, 405, 408, 413, 414, 415, 417, 426, 431, 503, 505] {
+            assert!(!status::reason(code).is_empty(), "{code}");
+        }
+        assert_eq!(response(KEPT, 299, &[], b""), "HTTP/1.1 299 \r\nContent-Length: 0\r\n\r\n", "RFC 9112 §4");
     }
 }
