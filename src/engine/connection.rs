@@ -4,7 +4,7 @@
 //! `websocket.rs`, `event_stream.rs`); who reads and writes it, the core's (`input.rs`, `flush.rs`).
 //!
 //! - `phase` only moves on: Open → Finishing (nothing is queued any more, the peer's input is thrown away) → Lingering
-//!   (our side is shut; read until the peer's end, so that no reset overtakes our last words).
+//!   (our side is shut; read until the peer's end, so that no reset overtakes our last words) → Over.
 //! - `ending` is some from the moment the end is decided: the first reason is the one that counts.
 //! - Readiness is remembered, since edges come once: `readable` and `writable` are true until a call said otherwise.
 
@@ -59,6 +59,8 @@ pub(super) enum Phase {
     Finishing(Farewell),
     /// Everything was written and our side is shut.
     Lingering(Farewell),
+    /// Nothing more is read or written; the core is about to drop it.
+    Over,
 }
 
 /// How long and for how much a peer is waited for at the end.
@@ -111,6 +113,8 @@ pub(super) struct Flags {
     pub(super) starved: bool,
     /// The service has seen it and will hear of its end.
     pub(super) known: bool,
+    /// The time for the peer's close is not extended by progress.
+    pub(super) strict: bool,
     /// It counts toward the connection limit.
     pub(super) counted: bool,
     /// The service waits for its queue to run empty.
@@ -213,13 +217,14 @@ impl Connection {
 
     /// Whether input can be made use of now, be it only by throwing it away.
     pub(super) fn takes_input(&self) -> bool {
-        self.phase != Phase::Open
-            || !self.flags.parked
-                && match &self.half {
-                    Half::Http(half) => half.takes_input() && self.queue.bytes() <= ANSWER_BYTES_MAX,
-                    Half::WebSocket(half) => half.takes_input(),
-                    Half::EventStream(_) => true,
-                }
+        match (self.phase, &self.half) {
+            (Phase::Over, _) => false,
+            (Phase::Finishing(_) | Phase::Lingering(_), _) => true,
+            (Phase::Open, _) if self.flags.parked => false,
+            (Phase::Open, Half::Http(half)) => half.takes_input() && self.queue.bytes() <= ANSWER_BYTES_MAX,
+            (Phase::Open, Half::WebSocket(half)) => half.takes_input(),
+            (Phase::Open, Half::EventStream(_)) => true,
+        }
     }
 
     /// Whether there is input to be looked at.

@@ -102,8 +102,7 @@ mod tests {
 
     #[test]
     fn first_heartbeats_are_spread_over_half_an_interval() {
-        let firsts: Vec<u64> =
-            (0..100).map(|seed| stream(StreamFraming::Chunked, seed).deadline().0).collect();
+        let firsts: Vec<u64> = (0..100).map(|seed| stream(StreamFraming::Chunked, seed).deadline().0).collect();
         assert!(firsts.iter().all(|at| (105_000..=110_000).contains(at)));
         let early = firsts.iter().filter(|at| **at < 107_500).count();
         assert!((30..70).contains(&early), "{early} of 100 in the first half");

@@ -82,6 +82,8 @@ pub(super) enum Step<'a> {
     },
     /// The request cannot be served; its answer is awaited, and is the last.
     Fault(HttpFault),
+    /// Content that nobody wanted is at its end; what follows is the next request.
+    Discarded,
     /// Content that nobody wants does not end in time, or ends in nonsense: nothing further can be read.
     Abandon,
 }
@@ -223,6 +225,16 @@ impl Http {
         matches!(self.state, State::Body(_))
     }
 
+    /// Whether a request was answered on this connection.
+    pub(super) const fn has_served(&self) -> bool {
+        self.served
+    }
+
+    /// Whether content that nobody wants is being read past.
+    pub(super) const fn is_discarding(&self) -> bool {
+        matches!(self.state, State::Discard { .. })
+    }
+
     fn await_answer(&mut self) {
         self.state = State::Answer(match std::mem::take(&mut self.state) {
             State::Answer(exchange) => exchange,
@@ -277,7 +289,7 @@ impl Http {
         match decoder.skip(input) {
             Ok(progress) if progress.done => {
                 self.state = State::Head;
-                (progress.consumed, Step::Need)
+                (progress.consumed, Step::Discarded)
             }
             Ok(progress) => {
                 *bytes += progress.consumed;
@@ -377,6 +389,7 @@ mod tests {
                     }
                     Step::Body { tag, body } => answer(&mut http, format!("{tag} {}", String::from_utf8_lossy(&body))),
                     Step::Fault(fault) => answer(&mut http, format!("{fault:?}")),
+                    Step::Discarded => true,
                     Step::Abandon => {
                         log.push("abandon".to_owned());
                         false
@@ -422,10 +435,9 @@ mod tests {
 
     #[test]
     fn faults_are_the_last() {
-        for (input, fault) in [
-            ("GET / HTTP/2.0\r\n\r\n", "Version"),
-            ("GET / HTTP/1.1\r\nHost: x\r\nExpect: tea\r\n\r\n", "Expectation"),
-        ] {
+        for (input, fault) in
+            [("GET / HTTP/2.0\r\n\r\n", "Version"), ("GET / HTTP/1.1\r\nHost: x\r\nExpect: tea\r\n\r\n", "Expectation")]
+        {
             check(input, &[&format!("{fault} false")]);
         }
     }
@@ -446,10 +458,7 @@ mod tests {
 
     #[test]
     fn an_answer_before_the_awaited_continue_closes() {
-        check(
-            "GET /a HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 3\r\n\r\n",
-            &["GET /a false"],
-        );
+        check("GET /a HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 3\r\n\r\n", &["GET /a false"]);
     }
 
     #[test]

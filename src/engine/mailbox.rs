@@ -114,7 +114,8 @@ pub(super) fn mailboxes<M: Mail>(bells: &Arc<[Bell]>) -> Vec<Mailbox<M>> {
 
 fn lanes<M>(cores: usize) -> Vec<Lane<M>> {
     let (senders, receivers): (Vec<_>, Vec<_>) = (0..cores).map(|_| unbounded()).unzip();
-    let outgoing = || senders.iter().map(|channel| Outgoing { channel: channel.clone(), filling: Vec::new() }).collect();
+    let outgoing =
+        || senders.iter().map(|channel| Outgoing { channel: channel.clone(), filling: Vec::new() }).collect();
     receivers.into_iter().map(|incoming| Lane { outgoing: outgoing(), incoming, open: None }).collect()
 }
 
@@ -183,11 +184,6 @@ impl<M: Mail> Mailbox<M> {
     /// Whether a lane has something to take out.
     pub(super) fn has_mail(&self) -> bool {
         self.ingest.has_mail() || self.fanout.has_mail()
-    }
-
-    /// Whether the ingest lane has something to take out.
-    pub(super) fn has_ingest(&self) -> bool {
-        self.ingest.has_mail()
     }
 
     /// Ends the ingest lane toward every core, behind everything sent.

@@ -318,17 +318,22 @@ mod tests {
     #[test]
     fn a_cut_keeps_a_head_begun_and_nothing_behind_it() {
         let (mut queue, mut blocks) = (WriteQueue::default(), Blocks::default());
-        let head = blocks.write_own(b"HTTP/1.1 101
+        let head = blocks.write_own(
+            b"HTTP/1.1 101
 
-");
+",
+        );
         queue.push_head(&mut blocks, head);
         let run = blocks.write_own(&message(5, b'x'));
         queue.push(&mut blocks, run, 1);
         queue.advance(&mut blocks, 4);
         queue.cut(&mut blocks, message_len);
-        assert_eq!(content(&queue, &blocks), b"/1.1 101
+        assert_eq!(
+            content(&queue, &blocks),
+            b"/1.1 101
 
-");
+"
+        );
     }
 
     #[test]

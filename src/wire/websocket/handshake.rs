@@ -8,7 +8,7 @@ use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig, STAN
 use sha1::{Digest as _, Sha1};
 
 use crate::wire::http1::RequestHead;
-use crate::wire::http1::head::{Framing, Version};
+use crate::wire::http1::{Framing, Version};
 
 /// What the server appends to the key before it is hashed (§1.3).
 const KEY_SUFFIX: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
