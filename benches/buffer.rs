@@ -21,12 +21,7 @@ fn event(number: u64, scatter: u64) -> NewEvent<'static> {
     let mixed = number.wrapping_mul(0x9E37_79B9_7F4A_7C15);
     let seq = number + if scatter == 0 { 0 } else { mixed % scatter };
     let fingerprint = u128::from(mixed) << 64 | u128::from(mixed.swap_bytes());
-    NewEvent {
-        raw: &RAW,
-        position: Some(Position { epoch: 0, seq }),
-        fingerprint,
-        arrival: number,
-    }
+    NewEvent { raw: &RAW, position: Some(Position { epoch: 0, seq }), fingerprint, arrival: number }
 }
 
 fn admit(c: &mut Criterion) {
@@ -45,10 +40,7 @@ fn admit(c: &mut Criterion) {
         let (mut pool, mut buffer, mut arrival) = (pool(), SessionBuffer::default(), 0);
         b.iter(|| {
             arrival += 1;
-            let copy = NewEvent {
-                arrival,
-                ..event(arrival % 1000, 0)
-            };
+            let copy = NewEvent { arrival, ..event(arrival % 1000, 0) };
             black_box(buffer.admit(&mut pool, &copy, EVENTS_MAX))
         });
     });
@@ -67,9 +59,7 @@ fn admit(c: &mut Criterion) {
 fn replay(c: &mut Criterion) {
     let (mut pool, mut buffer) = (pool(), SessionBuffer::default());
     for number in 1..=EVENTS_MAX as u64 {
-        buffer
-            .admit(&mut pool, &event(number, 5000), EVENTS_MAX)
-            .expect("room for the bench");
+        buffer.admit(&mut pool, &event(number, 5000), EVENTS_MAX).expect("room for the bench");
     }
     let mut group = c.benchmark_group("replay");
     group.throughput(Throughput::Elements(EVENTS_MAX as u64));
@@ -78,16 +68,9 @@ fn replay(c: &mut Criterion) {
         b.iter(|| {
             let (mut cursor, mut bytes) = (buffer.marks().replay_all(), 0);
             loop {
-                let end = buffer.page(
-                    &pool,
-                    cursor,
-                    u64::MAX,
-                    64 << 10,
-                    &mut scratch,
-                    &mut |stored| {
-                        bytes += stored.raw.len();
-                    },
-                );
+                let end = buffer.page(&pool, cursor, u64::MAX, 64 << 10, &mut scratch, &mut |stored| {
+                    bytes += stored.raw.len();
+                });
                 if end.finished {
                     return black_box(bytes);
                 }

@@ -273,6 +273,10 @@ impl Service for Gateway {
         self.relay.on_alarm(out, conn);
     }
 
+    fn on_overflow(&mut self, out: &mut dyn Outbox<RelayMail>, conn: ConnId) {
+        self.relay.on_overflow(out, conn);
+    }
+
     fn on_mail(&mut self, out: &mut dyn Outbox<RelayMail>, from: CoreId, mail: RelayMail) {
         self.relay.on_mail(out, from, mail);
     }

@@ -9,7 +9,6 @@
 //! holds exactly the filters of existing classes.
 
 use std::collections::HashMap;
-use std::rc::Rc;
 use std::sync::Arc;
 
 use crate::base::slab::Slab;
@@ -74,7 +73,7 @@ pub struct Class {
     /// Bytes ever framed for the members; the offset of `log`.
     pub bytes: u64,
     /// Positions along that stream, for the `closing` frame of WebSocket members.
-    pub log: Option<Box<PositionLog<Rc<str>>>>,
+    pub log: Option<Box<PositionLog<Arc<str>>>>,
     subscriptions: usize,
 }
 

@@ -5,7 +5,7 @@
 //! of the turn in [`Reader::settle`] with one push each. Subscriptions in `others` are served at once, per connection:
 //! an event that matches several of them is delivered once, at the highest of their ceilings.
 
-use std::rc::Rc;
+use std::sync::Arc;
 
 use crate::engine::service::{ConnId, Outbox, Pushed, Run};
 
@@ -269,11 +269,11 @@ impl Reader {
     fn fall_behind(&mut self, out: &mut dyn Outbox<RelayMail>, id: ClassId, member: Member, pieces: &[Piece]) {
         // Those pieces are not in its queue: its share of the class's stream ends before them.
         let before = pieces.first().map_or(0, |piece| piece.end - u64::from(piece.run.len));
-        let positions: Vec<(u64, Rc<str>, Position)> = self
+        let positions: Vec<(u64, Arc<str>, Position)> = self
             .classes
             .class(id)
             .and_then(|class| class.log.as_ref())
-            .map(|log| log.beyond(before).map(|(end, name, at)| (end, Rc::clone(name), at)).collect())
+            .map(|log| log.beyond(before).map(|(end, name, at)| (end, Arc::clone(name), at)).collect())
             .unwrap_or_default();
         self.leave_members(out, member.sub, before);
         for piece in pieces {

@@ -9,33 +9,33 @@
 //!
 //! The order inside [`Relay::on_turn`] is the life of an event: parse → hand over → admit → fan out → push runs → 202.
 
-mod buffer;
-mod capture;
-mod claims;
-mod class;
-mod directory;
+pub mod buffer;
+pub mod capture;
+pub mod claims;
+pub mod class;
+pub mod directory;
 pub mod discovery;
 pub mod error;
 pub mod event;
-mod fanout;
+pub mod fanout;
 pub mod filter;
-mod frame;
-mod frames;
-mod gather;
-mod index;
+pub mod frame;
+pub mod frames;
+pub mod gather;
+pub mod index;
 pub mod ingest;
-mod owner;
-mod ownership;
-mod pages;
-mod party;
-mod peer;
-mod position_log;
-mod reader;
-mod replay;
-mod slow_consumer;
-mod socket;
+pub mod owner;
+pub mod ownership;
+pub mod pages;
+pub mod party;
+pub mod peer;
+pub mod position_log;
+pub mod reader;
+pub mod replay;
+pub mod slow_consumer;
+pub mod socket;
 pub mod stream;
-mod subscription;
+pub mod subscription;
 #[cfg(test)]
 mod testing;
 

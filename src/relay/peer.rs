@@ -1,7 +1,7 @@
 //! A connection that consumes, as the reader sees it: its subscriptions and what it is owed.
 
 use std::collections::HashMap;
-use std::rc::Rc;
+use std::sync::Arc;
 
 use crate::engine::service::ConnId;
 
@@ -76,7 +76,7 @@ impl<T> ByConn<T> {
 }
 
 /// A session of a subscription, as `closing` names it.
-pub type PositionKey = (SubRef, Rc<str>);
+pub type PositionKey = (SubRef, Arc<str>);
 
 /// Positions of a WebSocket peer that its class's log does not tell (§6.6).
 #[derive(Debug)]

@@ -6,7 +6,6 @@
 //! The reader asks owners for things by [`Reader::take_request`], in order; `mod.rs` carries them.
 
 use std::collections::{HashSet, VecDeque};
-use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -64,7 +63,7 @@ pub struct Reader {
     /// Classes with pieces to be pushed.
     pub(super) unsettled: Vec<ClassId>,
     pub(super) frames: Frames,
-    pub(super) names: HashSet<Rc<str>>,
+    pub(super) names: HashSet<Arc<str>>,
     pub(super) counters: ReaderCounters,
     requests: VecDeque<(CoreId, OwnerInput)>,
     /// Subscriptions just registered everywhere, to be answered.
@@ -421,20 +420,20 @@ impl Reader {
             own.log.adopt(own.pushed, (sub, session), position);
         }
         for (end, session, position) in log.beyond(handed).take_while(|(end, ..)| *end <= before) {
-            own.carried.push(end, (sub, Rc::clone(session)), position);
+            own.carried.push(end, (sub, Arc::clone(session)), position);
         }
     }
 
     /// A session's name, shared by everything that remembers positions in it.
-    pub(super) fn name(&mut self, session: &str) -> Rc<str> {
+    pub(super) fn name(&mut self, session: &str) -> Arc<str> {
         if let Some(name) = self.names.get(session) {
-            return Rc::clone(name);
+            return Arc::clone(name);
         }
         if self.names.len() > 2 * self.shared.limits.sessions_max {
-            self.names.retain(|name| Rc::strong_count(name) > 1);
+            self.names.retain(|name| Arc::strong_count(name) > 1);
         }
-        let name: Rc<str> = session.into();
-        self.names.insert(Rc::clone(&name));
+        let name: Arc<str> = session.into();
+        self.names.insert(Arc::clone(&name));
         name
     }
 
