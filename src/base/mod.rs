@@ -1,3 +1,4 @@
 //! Containers and values: no I/O, no protocol, no clock.
 
+pub mod segment_pool;
 pub mod time;
