@@ -10,10 +10,7 @@
 //! 6. [`gateway`]: routes, CORS and refusals; hands a connection to its protocol.
 //! 7. [`server`]: the composition root, which alone knows everybody.
 
-#![cfg_attr(
-    test,
-    allow(clippy::unwrap_used, clippy::print_stdout, clippy::print_stderr)
-)]
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::print_stdout, clippy::print_stderr))]
 
 pub mod base;
 pub mod engine;

@@ -58,10 +58,7 @@ impl PoolBudget {
     /// A budget of this many bytes, for ever.
     #[must_use]
     pub fn new(capacity_bytes: usize) -> Arc<Self> {
-        Arc::new(Self {
-            capacity_bytes,
-            used_bytes: AtomicUsize::new(0),
-        })
+        Arc::new(Self { capacity_bytes, used_bytes: AtomicUsize::new(0) })
     }
 
     /// Bytes that may be held.
@@ -83,14 +80,8 @@ impl PoolBudget {
     }
 
     fn charge(&self, bytes: usize) -> Result<(), NoRoom> {
-        let within = |used: usize| {
-            used.checked_add(bytes)
-                .filter(|&sum| sum <= self.capacity_bytes)
-        };
-        self.used_bytes
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, within)
-            .map(drop)
-            .map_err(|_| NoRoom)
+        let within = |used: usize| used.checked_add(bytes).filter(|&sum| sum <= self.capacity_bytes);
+        self.used_bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, within).map(drop).map_err(|_| NoRoom)
     }
 
     fn release(&self, bytes: usize) {
@@ -163,10 +154,7 @@ impl SegmentClass {
 
     /// The largest class that a chunk with these free units can lend.
     fn largest(free: u64) -> Option<Self> {
-        Self::ALL
-            .into_iter()
-            .rev()
-            .find(|class| class.fit(free).is_some())
+        Self::ALL.into_iter().rev().find(|class| class.fit(free).is_some())
     }
 }
 
@@ -263,11 +251,7 @@ impl SegmentPool {
     /// Lends a segment. Its content is whatever was there before.
     pub fn take(&mut self, class: SegmentClass) -> Result<Segment, NoRoom> {
         // The tightest chunk first: larger runs of free units stay whole for larger segments.
-        let tightest = self
-            .partial
-            .iter()
-            .skip(class as usize)
-            .find_map(|chunks| chunks.first().copied());
+        let tightest = self.partial.iter().skip(class as usize).find_map(|chunks| chunks.first().copied());
         let chunk = match tightest {
             Some(chunk) => chunk,
             None => self.open_chunk()?,
@@ -317,13 +301,8 @@ impl SegmentPool {
         let (from_start, to_start) = (from.start() + from_at, to.start() + to_at);
         let source = from_start..from_start + len;
         if from.chunk == to.chunk {
-            self.chunks[from.chunk as usize]
-                .bytes
-                .copy_within(source, to_start);
-        } else if let Ok([from, to]) = self
-            .chunks
-            .get_disjoint_mut([from.chunk as usize, to.chunk as usize])
-        {
+            self.chunks[from.chunk as usize].bytes.copy_within(source, to_start);
+        } else if let Ok([from, to]) = self.chunks.get_disjoint_mut([from.chunk as usize, to.chunk as usize]) {
             to.bytes[to_start..to_start + len].copy_from_slice(&from.bytes[source]);
         } else {
             debug_assert!(false, "a segment of another pool");
@@ -336,10 +315,7 @@ impl SegmentPool {
 
     /// Sets the free units of a chunk in use, and lists it by them or closes it.
     fn mark(&mut self, chunk: u32, free: u64) {
-        let before = SegmentClass::largest(std::mem::replace(
-            &mut self.chunks[chunk as usize].free,
-            free,
-        ));
+        let before = SegmentClass::largest(std::mem::replace(&mut self.chunks[chunk as usize].free, free));
         let after = SegmentClass::largest(free);
         if before != after {
             // A whole chunk (`Kib64`) is in no list: it is either just opened or about to be closed.
@@ -357,14 +333,8 @@ impl SegmentPool {
     fn open_chunk(&mut self) -> Result<u32, NoRoom> {
         let fresh = u32::try_from(self.chunks.len()).map_err(|_| NoRoom)?;
         self.charge(CHUNK_BYTES)?;
-        let bytes = self
-            .cached
-            .pop()
-            .unwrap_or_else(|| vec![0; CHUNK_BYTES].into_boxed_slice());
-        let chunk = Chunk {
-            bytes,
-            free: u64::MAX,
-        };
+        let bytes = self.cached.pop().unwrap_or_else(|| vec![0; CHUNK_BYTES].into_boxed_slice());
+        let chunk = Chunk { bytes, free: u64::MAX };
         if let Some(index) = self.vacant.pop() {
             self.chunks[index as usize] = chunk;
             return Ok(index);
@@ -387,18 +357,11 @@ impl SegmentPool {
         assert!(self.budget.used_bytes() <= self.budget.capacity_bytes());
         assert!(self.held_bytes <= self.budget.used_bytes());
         assert!(self.cached.len() <= CHUNKS_CACHED_MAX);
-        let in_use = self
-            .chunks
-            .iter()
-            .filter(|chunk| !chunk.bytes.is_empty())
-            .count();
+        let in_use = self.chunks.iter().filter(|chunk| !chunk.bytes.is_empty()).count();
         assert_eq!(in_use + self.vacant.len(), self.chunks.len());
         assert!(in_use * CHUNK_BYTES <= self.held_bytes);
         for (index, chunk) in self.chunks.iter().enumerate() {
-            assert_eq!(
-                chunk.bytes.is_empty(),
-                self.vacant.contains(&(index as u32))
-            );
+            assert_eq!(chunk.bytes.is_empty(), self.vacant.contains(&(index as u32)));
             assert_eq!(chunk.bytes.is_empty(), chunk.free == u64::MAX);
             for (class, listed) in SegmentClass::ALL.into_iter().zip(&self.partial) {
                 let largest = SegmentClass::largest(chunk.free) == Some(class);
@@ -425,10 +388,7 @@ mod tests {
         assert_eq!(SegmentClass::smallest_for(0), Some(SegmentClass::Kib1));
         assert_eq!(SegmentClass::smallest_for(1024), Some(SegmentClass::Kib1));
         assert_eq!(SegmentClass::smallest_for(1025), Some(SegmentClass::Kib4));
-        assert_eq!(
-            SegmentClass::smallest_for(65_536),
-            Some(SegmentClass::Kib64)
-        );
+        assert_eq!(SegmentClass::smallest_for(65_536), Some(SegmentClass::Kib64));
         assert_eq!(SegmentClass::smallest_for(65_537), None);
     }
 
@@ -436,14 +396,9 @@ mod tests {
     fn a_chunk_is_cut_for_all_classes_and_comes_back_whole() {
         let budget = PoolBudget::new(CHUNK_BYTES);
         let mut pool = SegmentPool::new(budget.clone());
-        let mut lent: Vec<_> = [
-            SegmentClass::Kib1,
-            SegmentClass::Kib16,
-            SegmentClass::Kib4,
-            SegmentClass::Kib16,
-        ]
-        .map(|class| pool.take(class).unwrap())
-        .into();
+        let mut lent: Vec<_> = [SegmentClass::Kib1, SegmentClass::Kib16, SegmentClass::Kib4, SegmentClass::Kib16]
+            .map(|class| pool.take(class).unwrap())
+            .into();
         assert_eq!(budget.used_bytes(), CHUNK_BYTES);
         assert_eq!(pool.take(SegmentClass::Kib64), Err(NoRoom));
         // What the small ones left of their sixteenths can still be lent.
@@ -461,9 +416,7 @@ mod tests {
         let budget = PoolBudget::new(CHUNKS_CACHED_MAX * CHUNK_BYTES);
         let mut first = SegmentPool::new(budget.clone());
         let mut second = SegmentPool::new(budget.clone());
-        let lent: Vec<_> = (0..CHUNKS_CACHED_MAX)
-            .map(|_| first.take(SegmentClass::Kib64).unwrap())
-            .collect();
+        let lent: Vec<_> = (0..CHUNKS_CACHED_MAX).map(|_| first.take(SegmentClass::Kib64).unwrap()).collect();
         assert_eq!(second.take(SegmentClass::Kib1), Err(NoRoom));
         lent.into_iter().for_each(|segment| first.put(segment));
         for _ in 0..CHUNKS_CACHED_MAX {

@@ -18,10 +18,7 @@ impl Now {
     /// The deadline that lies `after` from now; saturates.
     #[must_use]
     pub fn after(self, after: Duration) -> Deadline {
-        Deadline(
-            self.0
-                .saturating_add(u64::try_from(after.as_millis()).unwrap_or(u64::MAX)),
-        )
+        Deadline(self.0.saturating_add(u64::try_from(after.as_millis()).unwrap_or(u64::MAX)))
     }
 }
 

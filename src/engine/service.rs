@@ -40,12 +40,7 @@ pub trait Service {
     type Mail: Mail;
 
     /// A whole request head has arrived.
-    fn on_request(
-        &mut self,
-        out: &mut dyn Outbox<Self::Mail>,
-        conn: ConnId,
-        head: &RequestHead<'_>,
-    ) -> Verdict;
+    fn on_request(&mut self, out: &mut dyn Outbox<Self::Mail>, conn: ConnId, head: &RequestHead<'_>) -> Verdict;
 
     /// The body asked for by [`Verdict::ReadBody`] is complete. Answered through [`Outbox::respond`], now or later.
     fn on_body(&mut self, out: &mut dyn Outbox<Self::Mail>, conn: ConnId, tag: u32, body: Vec<u8>);
@@ -55,12 +50,7 @@ pub trait Service {
     fn refusal(&self, fault: HttpFault, origin: Option<&str>) -> Response;
 
     /// A WebSocket message has arrived. Text is valid UTF-8. The slice may be overwritten.
-    fn on_message(
-        &mut self,
-        out: &mut dyn Outbox<Self::Mail>,
-        conn: ConnId,
-        message: Message<'_>,
-    ) -> Flow;
+    fn on_message(&mut self, out: &mut dyn Outbox<Self::Mail>, conn: ConnId, message: Message<'_>) -> Flow;
 
     /// The queue of a connection that asked for it ([`Outbox::notify_drained`]) has run empty.
     fn on_drained(&mut self, out: &mut dyn Outbox<Self::Mail>, conn: ConnId);
@@ -229,10 +219,7 @@ impl Run {
     #[must_use]
     pub fn join(self, next: Self) -> Option<Self> {
         let adjacent = self.block == next.block && self.start + self.len == next.start;
-        adjacent.then(|| Self {
-            len: self.len + next.len,
-            ..self
-        })
+        adjacent.then(|| Self { len: self.len + next.len, ..self })
     }
 }
 

@@ -123,7 +123,18 @@ impl Ingest {
             return Err((empty, fields));
         }
         let batches = vec![Batches::new(); shared.cores()];
-        self.jobs.push_back(Job { conn, fields, body, kind, at: 0, line: 0, events: 0, batches, owners: 0, parsed: false });
+        self.jobs.push_back(Job {
+            conn,
+            fields,
+            body,
+            kind,
+            at: 0,
+            line: 0,
+            events: 0,
+            batches,
+            owners: 0,
+            parsed: false,
+        });
         Ok(())
     }
 

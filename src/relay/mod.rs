@@ -44,9 +44,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime};
 
 use crate::base::time::Now;
-use crate::engine::service::{
-    ConnId, CoreId, Ending, EventStreamOpen, Outbox, WebSocketClose, Work,
-};
+use crate::engine::service::{ConnId, CoreId, Ending, EventStreamOpen, Outbox, WebSocketClose, Work};
 use crate::wire::sse::StreamFraming;
 use crate::wire::websocket::{self, close};
 
@@ -56,8 +54,8 @@ use frames::Binding;
 use gather::{Asker, Gather, Gathered, Gatherings, What};
 use ingest::{BodyKind, Ingest};
 use owner::{Destination, Owner};
-pub use ownership::{RelayMail, Shared};
 use ownership::OwnerInput;
+pub use ownership::{RelayMail, Shared};
 use party::Party;
 use peer::ByConn;
 use reader::{Reader, Wanted};

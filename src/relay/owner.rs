@@ -291,13 +291,7 @@ impl Owner {
     }
 
     /// Writes one event into its session's buffer, evicting what must go for it.
-    fn write(
-        &mut self,
-        session: &str,
-        event: &Event<'_>,
-        tick: u64,
-        reserved: &mut bool,
-    ) -> Result<SessionNote, Hold> {
+    fn write(&mut self, session: &str, event: &Event<'_>, tick: u64, reserved: &mut bool) -> Result<SessionNote, Hold> {
         if !self.directory.holds(session) {
             if !*reserved {
                 *reserved = true;
@@ -429,9 +423,7 @@ impl Owner {
         let refused = match self.claims.of(event.session().unwrap_or_default()) {
             Claimants::None => Err((Code::NoRoute, NO_CLAIMANT)),
             Claimants::Several => Err((Code::Ambiguous, SEVERAL_CLAIMANTS)),
-            Claimants::Only(claimant) if claimant.accepts.iter().any(|kind| **kind == *event.kind()) => {
-                Ok(claimant.at)
-            }
+            Claimants::Only(claimant) if claimant.accepts.iter().any(|kind| **kind == *event.kind()) => Ok(claimant.at),
             Claimants::Only(_) => Err((Code::Unsupported, NOT_ACCEPTED)),
         };
         match refused {

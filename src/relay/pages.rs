@@ -372,8 +372,8 @@ impl Writer<'_> {
 
     fn event(&mut self, stored: &Stored<'_>) {
         self.scanned += stored.raw.len();
-        let wanted = self.filter.is_everything()
-            || self.parser.parse(stored.raw).is_ok_and(|event| self.filter.matches(&event));
+        let wanted =
+            self.filter.is_everything() || self.parser.parse(stored.raw).is_ok_and(|event| self.filter.matches(&event));
         if wanted {
             let raw = self.append(stored.raw);
             self.items.push(PageItem::Event { raw, arrival: stored.arrival, position: stored.position });

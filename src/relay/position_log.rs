@@ -83,7 +83,8 @@ impl<K: Hash + Eq + Clone> PositionLog<K> {
             .filter(|(_, (end, _))| *end > since && *end <= handed)
             .map(|(key, at)| (key.clone(), *at))
             .collect();
-        for record in self.records.iter().take_while(|record| record.end <= handed).filter(|record| record.end > since) {
+        for record in self.records.iter().take_while(|record| record.end <= handed).filter(|record| record.end > since)
+        {
             newest.insert(record.key.clone(), (record.end, record.position));
         }
         newest

@@ -122,9 +122,7 @@ impl Reader {
         self.counters.cut += 1;
         let binding = peer.binding;
         let last = match binding {
-            Binding::WebSocket => {
-                self.closing(REASON_SLOW, &self.handed_positions(out, conn, true))
-            }
+            Binding::WebSocket => self.closing(REASON_SLOW, &self.handed_positions(out, conn, true)),
             Binding::Chunked | Binding::UntilClose => Vec::new(),
         };
         out.cut(conn, &last, WebSocketClose { code: close::TRY_AGAIN_LATER, reason: REASON_SLOW });

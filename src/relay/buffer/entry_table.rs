@@ -60,10 +60,7 @@ impl Entry {
     };
 
     pub(super) fn key(&self) -> Key {
-        Key {
-            placement: self.placement,
-            arrival: self.arrival,
-        }
+        Key { placement: self.placement, arrival: self.arrival }
     }
 
     /// The position it bears.
@@ -105,8 +102,7 @@ impl EntryTable {
 
     /// The entry with this fingerprint.
     pub(super) fn find(&self, fingerprint: u128) -> Option<u32> {
-        self.fingerprints
-            .find(fingerprint, |id| self.entry(id).fingerprint == fingerprint)
+        self.fingerprints.find(fingerprint, |id| self.entry(id).fingerprint == fingerprint)
     }
 
     /// The entry that stands first.
@@ -120,38 +116,22 @@ impl EntryTable {
     }
 
     /// Ascending by key, from the first one on of which `is_before` is not true; it must be true of a first part only.
-    pub(super) fn ascending(
-        &self,
-        is_before: impl Fn(Key) -> bool,
-    ) -> impl Iterator<Item = &Entry> {
-        let start = self
-            .order
-            .partition_point(|&id| is_before(self.entry(id).key()));
+    pub(super) fn ascending(&self, is_before: impl Fn(Key) -> bool) -> impl Iterator<Item = &Entry> {
+        let start = self.order.partition_point(|&id| is_before(self.entry(id).key()));
         self.order.range(start..).map(|&id| self.entry(id))
     }
 
     /// Arrivals and forwardings numbered above `after`, ascending, each with its entry.
     pub(super) fn arrived(&self, after: u64) -> impl Iterator<Item = (u64, &Entry)> {
-        let start = self
-            .arrivals
-            .partition_point(|arrival| arrival.number <= after);
+        let start = self.arrivals.partition_point(|arrival| arrival.number <= after);
         let since = self.arrivals.range(start..);
-        since
-            .filter(|&&arrival| is_current(&self.entries, arrival))
-            .map(|a| (a.number, self.entry(a.id)))
+        since.filter(|&&arrival| is_current(&self.entries, arrival)).map(|a| (a.number, self.entry(a.id)))
     }
 
     /// Makes room for one more entry, of at most `entries_max`, and its arrival. Only charges and capacities change.
-    pub(super) fn reserve(
-        &mut self,
-        pool: &mut SegmentPool,
-        entries_max: usize,
-    ) -> Result<(), NoRoom> {
+    pub(super) fn reserve(&mut self, pool: &mut SegmentPool, entries_max: usize) -> Result<(), NoRoom> {
         if self.order.len() == self.capacity {
-            let capacity = (self.capacity * 2)
-                .max(CAPACITY_MIN)
-                .min(entries_max)
-                .max(self.capacity + 1);
+            let capacity = (self.capacity * 2).max(CAPACITY_MIN).min(entries_max).max(self.capacity + 1);
             // Ids have 32 bits, of which the highest marks an empty bucket.
             if capacity >= u32::MAX as usize {
                 return Err(NoRoom);
@@ -176,8 +156,7 @@ impl EntryTable {
             return Ok(());
         }
         let entries = &self.entries;
-        self.arrivals
-            .retain(|&arrival| is_current(entries, arrival));
+        self.arrivals.retain(|&arrival| is_current(entries, arrival));
         if self.arrivals.len() * 4 > self.arrivals_capacity * 3 || self.arrivals_capacity == 0 {
             let capacity = (self.arrivals_capacity * 2).max(CAPACITY_MIN);
             pool.charge((capacity - self.arrivals_capacity) * ARRIVAL_BYTES)?;
@@ -190,10 +169,7 @@ impl EntryTable {
     /// The id that the next inserted entry gets.
     pub(super) fn next_id(&self) -> u32 {
         // `reserve` keeps ids below u32::MAX.
-        self.vacant
-            .last()
-            .copied()
-            .unwrap_or(self.entries.len() as u32)
+        self.vacant.last().copied().unwrap_or(self.entries.len() as u32)
     }
 
     /// The entries by id, for the log.
@@ -204,17 +180,9 @@ impl EntryTable {
     /// Adds the latest arrival. Room was reserved.
     pub(super) fn insert(&mut self, entry: Entry) {
         let (id, key) = (self.next_id(), entry.key());
-        debug_assert!(
-            self.arrivals
-                .back()
-                .is_none_or(|last| last.number < entry.arrival),
-            "arrivals out of order"
-        );
+        debug_assert!(self.arrivals.back().is_none_or(|last| last.number < entry.arrival), "arrivals out of order");
         self.fingerprints.insert(entry.fingerprint, id);
-        self.arrivals.push_back(Arrival {
-            number: entry.arrival,
-            id,
-        });
+        self.arrivals.push_back(Arrival { number: entry.arrival, id });
         match self.vacant.pop() {
             Some(id) => self.entries[id as usize] = entry,
             None => self.entries.push(entry),
@@ -222,26 +190,16 @@ impl EntryTable {
         if self.highest().is_none_or(|highest| highest.key() < key) {
             self.order.push_back(id);
         } else {
-            let at = self
-                .order
-                .partition_point(|&other| self.entry(other).key() < key);
+            let at = self.order.partition_point(|&other| self.entry(other).key() < key);
             self.order.insert(at, id);
         }
     }
 
     /// Notes that a duplicate of an entry was forwarded. Room was reserved.
     pub(super) fn forward(&mut self, id: u32, arrival: u64) {
-        debug_assert!(
-            self.arrivals
-                .back()
-                .is_none_or(|last| last.number < arrival),
-            "arrivals out of order"
-        );
+        debug_assert!(self.arrivals.back().is_none_or(|last| last.number < arrival), "arrivals out of order");
         self.entries[id as usize].forwarded = arrival;
-        self.arrivals.push_back(Arrival {
-            number: arrival,
-            id,
-        });
+        self.arrivals.push_back(Arrival { number: arrival, id });
         self.drop_leading_leftovers();
     }
 
@@ -256,15 +214,9 @@ impl EntryTable {
     }
 
     /// Takes out all entries, in no order, and gives the tables back.
-    pub(super) fn take_all(
-        &mut self,
-        pool: &mut SegmentPool,
-    ) -> impl Iterator<Item = Entry> + use<> {
+    pub(super) fn take_all(&mut self, pool: &mut SegmentPool) -> impl Iterator<Item = Entry> + use<> {
         pool.release(self.charged_bytes());
-        std::mem::take(self)
-            .entries
-            .into_iter()
-            .filter(|entry| entry.arrival > 0)
+        std::mem::take(self).entries.into_iter().filter(|entry| entry.arrival > 0)
     }
 
     fn entry(&self, id: u32) -> &Entry {
@@ -272,11 +224,7 @@ impl EntryTable {
     }
 
     fn drop_leading_leftovers(&mut self) {
-        while self
-            .arrivals
-            .front()
-            .is_some_and(|&arrival| !is_current(&self.entries, arrival))
-        {
+        while self.arrivals.front().is_some_and(|&arrival| !is_current(&self.entries, arrival)) {
             self.arrivals.pop_front();
         }
     }
@@ -287,31 +235,15 @@ impl EntryTable {
         assert!(self.arrivals.len() <= self.arrivals_capacity);
         assert_eq!(self.order.len() + self.vacant.len(), self.entries.len());
         assert_eq!(self.fingerprints.len(), self.order.len());
-        assert!(
-            self.order
-                .iter()
-                .is_sorted_by(|&&a, &&b| self.entry(a).key() < self.entry(b).key())
-        );
-        assert!(
-            self.arrivals
-                .iter()
-                .is_sorted_by(|a, b| a.number < b.number)
-        );
-        assert!(
-            self.arrivals
-                .front()
-                .is_none_or(|&first| is_current(&self.entries, first))
-        );
+        assert!(self.order.iter().is_sorted_by(|&&a, &&b| self.entry(a).key() < self.entry(b).key()));
+        assert!(self.arrivals.iter().is_sorted_by(|a, b| a.number < b.number));
+        assert!(self.arrivals.front().is_none_or(|&first| is_current(&self.entries, first)));
         for &id in &self.order {
             let entry = self.entry(id);
             assert!(entry.arrival > 0 && (entry.placement.is_some() || !entry.sequenced));
             assert_eq!(self.find(entry.fingerprint), Some(id));
             let numbers = [entry.arrival, entry.forwarded];
-            let items = self
-                .arrivals
-                .iter()
-                .filter(|a| a.id == id && numbers.contains(&a.number))
-                .count();
+            let items = self.arrivals.iter().filter(|a| a.id == id && numbers.contains(&a.number)).count();
             assert_eq!(items, 1 + usize::from(entry.forwarded > 0));
         }
     }
@@ -324,11 +256,7 @@ fn is_current(entries: &[Entry], arrival: Arrival) -> bool {
 }
 
 fn table_bytes(capacity: usize) -> usize {
-    let buckets = if capacity == 0 {
-        0
-    } else {
-        buckets_for(capacity)
-    };
+    let buckets = if capacity == 0 { 0 } else { buckets_for(capacity) };
     capacity * ENTRY_BYTES + buckets * BUCKET_BYTES
 }
 

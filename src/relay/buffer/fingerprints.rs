@@ -52,18 +52,12 @@ impl Fingerprints {
 
     /// Adds an entry that is not in it. A bucket must be left.
     pub(super) fn insert(&mut self, fingerprint: u128, id: u32) {
-        self.place(Bucket {
-            tag: tag(fingerprint),
-            id,
-        });
+        self.place(Bucket { tag: tag(fingerprint), id });
     }
 
     /// Removes an entry.
     pub(super) fn remove(&mut self, fingerprint: u128, id: u32) {
-        let Some(mut hole) = self
-            .probe(tag(fingerprint))
-            .find(|&at| self.buckets[at].id == id)
-        else {
+        let Some(mut hole) = self.probe(tag(fingerprint)).find(|&at| self.buckets[at].id == id) else {
             debug_assert!(false, "an entry without fingerprint");
             return;
         };
@@ -84,8 +78,7 @@ impl Fingerprints {
     /// The taken buckets from the tag's home on, up to the first empty one.
     fn probe(&self, tag: u32) -> impl Iterator<Item = usize> {
         let home = self.home(tag);
-        let all =
-            (0..self.buckets.len()).map(move |distance| home.wrapping_add(distance) & self.mask());
+        let all = (0..self.buckets.len()).map(move |distance| home.wrapping_add(distance) & self.mask());
         all.take_while(|&at| self.buckets[at].id != EMPTY)
     }
 
@@ -111,10 +104,7 @@ impl Fingerprints {
 
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
-        self.buckets
-            .iter()
-            .filter(|bucket| bucket.id != EMPTY)
-            .count()
+        self.buckets.iter().filter(|bucket| bucket.id != EMPTY).count()
     }
 }
 

@@ -35,19 +35,12 @@ pub struct Marks {
 impl Marks {
     pub(super) fn on_admitted(&mut self, position: Option<Position>) {
         let Some(position) = position else { return };
-        self.lowest_admitted = Some(
-            self.lowest_admitted
-                .map_or(position, |lowest| lowest.min(position)),
-        );
+        self.lowest_admitted = Some(self.lowest_admitted.map_or(position, |lowest| lowest.min(position)));
         self.highest_admitted = self.highest_admitted.max(Some(position));
     }
 
     pub(super) fn on_evicted(&mut self, key: Key, sequenced: bool) {
-        let highest = if sequenced {
-            &mut self.evicted
-        } else {
-            &mut self.evicted_unsequenced
-        };
+        let highest = if sequenced { &mut self.evicted } else { &mut self.evicted_unsequenced };
         *highest = (*highest).max(Some(key));
         self.evicted_arrival = self.evicted_arrival.max(key.arrival);
         self.evictions += 1;
@@ -57,9 +50,7 @@ impl Marks {
     /// was evicted, or it lies below all that was ever admitted and not right before it.
     #[must_use]
     pub fn is_exhausted(&self, from: Position) -> bool {
-        let below_all = self
-            .lowest_admitted
-            .is_some_and(|lowest| from < lowest && !is_adjacent(from, lowest));
+        let below_all = self.lowest_admitted.is_some_and(|lowest| from < lowest && !is_adjacent(from, lowest));
         below_all || self.evicted_after(from, None)
     }
 
@@ -81,11 +72,7 @@ impl Marks {
     /// What to announce to a resume from `from` when none of the session's events is held, if it is exhausted.
     #[must_use]
     pub fn exhausted(&self, from: Position) -> Option<Position> {
-        if self.is_exhausted(from) {
-            self.earliest_to_come()
-        } else {
-            None
-        }
+        if self.is_exhausted(from) { self.earliest_to_come() } else { None }
     }
 
     /// The latest arrival number among the evicted events; 0 for none.
@@ -102,16 +89,10 @@ impl Marks {
 
     #[cfg(test)]
     pub(super) fn check_invariants(&self) {
-        assert_eq!(
-            self.lowest_admitted.is_some(),
-            self.highest_admitted.is_some()
-        );
+        assert_eq!(self.lowest_admitted.is_some(), self.highest_admitted.is_some());
         assert!(self.lowest_admitted <= self.highest_admitted);
         if let Some(evicted) = self.evicted {
-            assert!(
-                self.lowest_admitted <= evicted.placement
-                    && evicted.placement <= self.highest_admitted
-            );
+            assert!(self.lowest_admitted <= evicted.placement && evicted.placement <= self.highest_admitted);
         }
     }
 }
@@ -127,15 +108,9 @@ fn successor(position: Position) -> Position {
     const SEQ_MAX: u64 = i64::MAX as u64;
     let Position { epoch, seq } = position;
     if seq < SEQ_MAX {
-        Position {
-            epoch,
-            seq: seq + 1,
-        }
+        Position { epoch, seq: seq + 1 }
     } else if epoch < SEQ_MAX {
-        Position {
-            epoch: epoch + 1,
-            seq: 0,
-        }
+        Position { epoch: epoch + 1, seq: 0 }
     } else {
         position
     }
@@ -150,10 +125,7 @@ mod tests {
     }
 
     fn key(placement: Position, arrival: u64) -> Key {
-        Key {
-            placement: Some(placement),
-            arrival,
-        }
+        Key { placement: Some(placement), arrival }
     }
 
     #[test]
@@ -170,11 +142,7 @@ mod tests {
         assert_eq!(marks.exhausted(at(1, 4)), None);
         assert_eq!(marks.exhausted(at(1, 5)), None);
         assert_eq!(marks.exhausted(at(0, 4)), Some(at(1, 10)));
-        assert_eq!(
-            marks.exhausted(at(1, 7)),
-            None,
-            "a gap nobody ever filled is no loss of ours"
-        );
+        assert_eq!(marks.exhausted(at(1, 7)), None, "a gap nobody ever filled is no loss of ours");
     }
 
     #[test]
@@ -190,13 +158,7 @@ mod tests {
         assert!(!marks.is_exhausted(at(0, 3)));
         // One placed ahead of all is owed to no resume.
         let mut marks = Marks::default();
-        marks.on_evicted(
-            Key {
-                placement: None,
-                arrival: 1,
-            },
-            false,
-        );
+        marks.on_evicted(Key { placement: None, arrival: 1 }, false);
         assert!(!marks.is_exhausted(at(0, 0)));
     }
 

@@ -74,10 +74,7 @@ impl SessionBuffer {
     /// An empty buffer of a session that had left these marks (none: the default).
     #[must_use]
     pub fn new(marks: Marks) -> Self {
-        Self {
-            marks,
-            ..Self::default()
-        }
+        Self { marks, ..Self::default() }
     }
 
     /// Events held.
@@ -125,18 +122,13 @@ impl SessionBuffer {
         }
         let len = u32::try_from(event.raw.len()).map_err(|_| NoRoom)?;
         let placement = self.placement(event);
-        let below_all = self
-            .table
-            .lowest()
-            .is_some_and(|lowest| placement < lowest.placement);
+        let below_all = self.table.lowest().is_some_and(|lowest| placement < lowest.placement);
         if below_all && self.table.len() >= events_max {
             return Ok(self.pass_by(event));
         }
         self.table.reserve(pool, events_max.saturating_add(1))?;
         let id = self.table.next_id();
-        let body = self
-            .log
-            .append(pool, self.table.entries_mut(), id, event.raw)?;
+        let body = self.log.append(pool, self.table.entries_mut(), id, event.raw)?;
         self.table.insert(Entry {
             placement,
             arrival: event.arrival,
@@ -152,21 +144,13 @@ impl SessionBuffer {
         while self.table.len() > events_max && self.evict_lowest(pool) {
             evicted += 1;
         }
-        Ok(Admission::Placed {
-            placement,
-            kept: true,
-            evicted,
-        })
+        Ok(Admission::Placed { placement, kept: true, evicted })
     }
 
     /// Admits an event for which there is no room anywhere: it is evicted on arrival, and resumes are told. A duplicate
     /// stays a duplicate, though its forwarding cannot be noted.
     pub fn admit_unkept(&mut self, event: &NewEvent<'_>) -> Admission {
-        if self.table.find(event.fingerprint).is_some() {
-            Admission::Duplicate
-        } else {
-            self.pass_by(event)
-        }
+        if self.table.find(event.fingerprint).is_some() { Admission::Duplicate } else { self.pass_by(event) }
     }
 
     /// Evicts the lowest events until `bytes` bytes have come back, or all. Answers how many events that took.
@@ -193,20 +177,13 @@ impl SessionBuffer {
     /// The earliest position to announce to a resume from `from`, if that is exhausted.
     #[must_use]
     pub fn exhausted(&self, from: Position) -> Option<Position> {
-        if self.marks.is_exhausted(from) {
-            self.earliest()
-        } else {
-            None
-        }
+        if self.marks.is_exhausted(from) { self.earliest() } else { None }
     }
 
     /// The lowest position held; with none held, the one right after the highest ever admitted.
     #[must_use]
     pub fn earliest(&self) -> Option<Position> {
-        self.table
-            .ascending(|_| false)
-            .find_map(Entry::position)
-            .or_else(|| self.marks.earliest_to_come())
+        self.table.ascending(|_| false).find_map(Entry::position).or_else(|| self.marks.earliest_to_come())
     }
 
     /// An event without `seq` goes right behind the highest position held.
@@ -218,19 +195,9 @@ impl SessionBuffer {
     fn pass_by(&mut self, event: &NewEvent<'_>) -> Admission {
         let placement = self.placement(event);
         self.marks.on_admitted(event.position);
-        self.marks.on_evicted(
-            Key {
-                placement,
-                arrival: event.arrival,
-            },
-            event.position.is_some(),
-        );
+        self.marks.on_evicted(Key { placement, arrival: event.arrival }, event.position.is_some());
         self.last_arrival = event.arrival;
-        Admission::Placed {
-            placement,
-            kept: false,
-            evicted: 1,
-        }
+        Admission::Placed { placement, kept: false, evicted: 1 }
     }
 
     fn evict_lowest(&mut self, pool: &mut SegmentPool) -> bool {
@@ -238,12 +205,7 @@ impl SessionBuffer {
             return false;
         };
         self.marks.on_evicted(entry.key(), entry.sequenced);
-        self.log.remove(
-            pool,
-            self.table.entries_mut(),
-            entry.body,
-            entry.len as usize,
-        );
+        self.log.remove(pool, self.table.entries_mut(), entry.body, entry.len as usize);
         if self.table.len() == 0 {
             self.log.put_tail(pool);
             drop(self.table.take_all(pool));
@@ -255,11 +217,7 @@ impl SessionBuffer {
     pub(crate) fn check_invariants(&self) {
         self.table.check_invariants();
         self.marks.check_invariants();
-        self.log.check_invariants(
-            self.table
-                .ascending(|_| false)
-                .map(|entry| (&entry.body, entry.len as usize)),
-        );
+        self.log.check_invariants(self.table.ascending(|_| false).map(|entry| (&entry.body, entry.len as usize)));
         assert!(self.log.is_tidy());
         assert!(!self.is_empty() || self.held_bytes() == 0 || self.table.charged_bytes() > 0);
     }

@@ -59,10 +59,7 @@ impl CatchUpCursor {
     /// Serves what arrived after `after`: the number up to which the replay went.
     #[must_use]
     pub fn after(after: u64) -> Self {
-        Self {
-            after,
-            evictions: None,
-        }
+        Self { after, evictions: None }
     }
 
     /// The last arrival number that needs no page any more.
@@ -76,22 +73,14 @@ impl Marks {
     /// A cursor on everything held.
     #[must_use]
     pub fn replay_all(&self) -> ReplayCursor {
-        ReplayCursor {
-            from: None,
-            given: None,
-            evictions: self.evictions(),
-        }
+        ReplayCursor { from: None, given: None, evictions: self.evictions() }
     }
 
     /// A cursor on what stands strictly after `from`, and what bears no position and was placed at it. What is missing
     /// already is told by `exhausted`.
     #[must_use]
     pub fn replay_after(&self, from: Position) -> ReplayCursor {
-        ReplayCursor {
-            from: Some(from),
-            given: None,
-            evictions: self.evictions(),
-        }
+        ReplayCursor { from: Some(from), given: None, evictions: self.evictions() }
     }
 
     /// Whether eviction took something ahead of the cursor since its last page. A replay of everything is never told.
@@ -114,11 +103,7 @@ impl SessionBuffer {
     /// The position to announce, if eviction has overtaken the cursor since its last page.
     #[must_use]
     pub fn overtaken(&self, cursor: &ReplayCursor) -> Option<Position> {
-        if self.marks.is_overtaken(cursor) {
-            self.earliest()
-        } else {
-            None
-        }
+        if self.marks.is_overtaken(cursor) { self.earliest() } else { None }
     }
 
     /// Like [`SessionBuffer::overtaken`], when catching up. What was evicted may then be all without positions; in a
@@ -140,41 +125,25 @@ impl SessionBuffer {
         scratch: &mut Vec<u8>,
         visit: &mut dyn FnMut(Stored<'_>),
     ) -> PageEnd<ReplayCursor> {
-        let mut next = ReplayCursor {
-            evictions: self.marks.evictions(),
-            ..cursor
-        };
+        let mut next = ReplayCursor { evictions: self.marks.evictions(), ..cursor };
         let mut room = PageRoom::new(bytes_max);
         let is_before = |key: Key| match cursor.given {
             Some(given) => key <= given,
             None => cursor.from.is_some_and(|from| key.placement < Some(from)),
         };
         for entry in self.table.ascending(is_before) {
-            let at_or_below = cursor.from.is_some()
-                && entry.position().is_some_and(|own| Some(own) <= cursor.from);
+            let at_or_below = cursor.from.is_some() && entry.position().is_some_and(|own| Some(own) <= cursor.from);
             if entry.arrival > arrived_until || at_or_below {
                 continue;
             }
             if !room.take(entry.len as usize) {
-                return PageEnd {
-                    next,
-                    finished: false,
-                };
+                return PageEnd { next, finished: false };
             }
-            let raw = self
-                .log
-                .read(pool, &entry.body, entry.len as usize, scratch);
-            visit(Stored {
-                position: entry.position(),
-                arrival: entry.arrival,
-                raw,
-            });
+            let raw = self.log.read(pool, &entry.body, entry.len as usize, scratch);
+            visit(Stored { position: entry.position(), arrival: entry.arrival, raw });
             next.given = Some(entry.key());
         }
-        PageEnd {
-            next,
-            finished: true,
-        }
+        PageEnd { next, finished: true }
     }
 
     /// Serves the next events in the order in which they arrived, forwarded duplicates at their own turn again, no later
@@ -188,37 +157,18 @@ impl SessionBuffer {
         scratch: &mut Vec<u8>,
         visit: &mut dyn FnMut(Stored<'_>),
     ) -> PageEnd<CatchUpCursor> {
-        let mut next = CatchUpCursor {
-            evictions: Some(self.marks.evictions()),
-            ..cursor
-        };
+        let mut next = CatchUpCursor { evictions: Some(self.marks.evictions()), ..cursor };
         let mut room = PageRoom::new(bytes_max);
-        for (number, entry) in self
-            .table
-            .arrived(cursor.after)
-            .take_while(|&(number, _)| number <= arrived_until)
-        {
+        for (number, entry) in self.table.arrived(cursor.after).take_while(|&(number, _)| number <= arrived_until) {
             if !room.take(entry.len as usize) {
-                return PageEnd {
-                    next,
-                    finished: false,
-                };
+                return PageEnd { next, finished: false };
             }
-            let raw = self
-                .log
-                .read(pool, &entry.body, entry.len as usize, scratch);
-            visit(Stored {
-                position: entry.position(),
-                arrival: number,
-                raw,
-            });
+            let raw = self.log.read(pool, &entry.body, entry.len as usize, scratch);
+            visit(Stored { position: entry.position(), arrival: number, raw });
             next.after = number;
         }
         next.after = next.after.max(arrived_until);
-        PageEnd {
-            next,
-            finished: true,
-        }
+        PageEnd { next, finished: true }
     }
 }
 
@@ -230,10 +180,7 @@ struct PageRoom {
 
 impl PageRoom {
     fn new(bytes_max: usize) -> Self {
-        Self {
-            left: bytes_max,
-            is_empty: true,
-        }
+        Self { left: bytes_max, is_empty: true }
     }
 
     /// The first event always fits: a page that served nothing would never end.

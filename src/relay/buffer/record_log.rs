@@ -47,10 +47,7 @@ pub(super) struct Place {
 
 impl Body {
     /// The body of no record: what an entry has that is not in use.
-    pub(super) const VACANT: Self = Self::Whole(Place {
-        segment: u32::MAX,
-        at: 0,
-    });
+    pub(super) const VACANT: Self = Self::Whole(Place { segment: u32::MAX, at: 0 });
 }
 
 /// The records of one session.
@@ -120,20 +117,11 @@ impl RecordLog {
         tail.used += need as u32;
         tail.live += need as u32;
         self.live += need;
-        Ok(Body::Whole(Place {
-            segment: index,
-            at: at as u16,
-        }))
+        Ok(Body::Whole(Place { segment: index, at: at as u16 }))
     }
 
     /// Lets a record of `len` bytes go. Its entry must not be live any more: see [`Entry::VACANT`].
-    pub(super) fn remove(
-        &mut self,
-        pool: &mut SegmentPool,
-        entries: &mut [Entry],
-        body: Body,
-        len: usize,
-    ) {
+    pub(super) fn remove(&mut self, pool: &mut SegmentPool, entries: &mut [Entry], body: Body, len: usize) {
         match body {
             Body::Spread(segments) => self.put_spread(pool, segments.into_vec()),
             Body::Whole(place) => {
@@ -199,26 +187,16 @@ impl RecordLog {
     /// Gives back everything at once. Spread records were forgotten one by one.
     pub(super) fn clear(&mut self, pool: &mut SegmentPool) {
         debug_assert_eq!(self.spread, 0, "a spread record was not forgotten");
-        self.segments
-            .drain(..)
-            .flatten()
-            .for_each(|segment| pool.put(segment.segment));
+        self.segments.drain(..).flatten().for_each(|segment| pool.put(segment.segment));
         *self = Self::default();
     }
 
     fn tail_room(&self) -> usize {
-        self.tail
-            .and_then(|tail| self.segments[tail as usize].as_ref())
-            .map_or(0, LogSegment::room)
+        self.tail.and_then(|tail| self.segments[tail as usize].as_ref()).map_or(0, LogSegment::room)
     }
 
     /// Finds a tail with room for `need` bytes: a new segment, or one whose dead bytes are worth a slide.
-    fn open_tail(
-        &mut self,
-        pool: &mut SegmentPool,
-        entries: &mut [Entry],
-        need: usize,
-    ) -> Result<u32, NoRoom> {
+    fn open_tail(&mut self, pool: &mut SegmentPool, entries: &mut [Entry], need: usize) -> Result<u32, NoRoom> {
         let least = SegmentClass::smallest_for(need).ok_or(NoRoom)?;
         let mut class = Some(least.max(self.growth_class()));
         // Under pressure a smaller segment may still be lent where a whole chunk is not.
@@ -244,19 +222,12 @@ impl RecordLog {
     /// New segments are of the order of a quarter of what is held already.
     fn growth_class(&self) -> SegmentClass {
         let fits = |class: &SegmentClass| self.held < 4 * class.bytes();
-        SegmentClass::ALL
-            .into_iter()
-            .find(fits)
-            .unwrap_or(SegmentClass::Kib64)
+        SegmentClass::ALL.into_iter().find(fits).unwrap_or(SegmentClass::Kib64)
     }
 
     fn insert(&mut self, segment: Segment) -> u32 {
         self.held += segment.bytes();
-        let segment = Some(LogSegment {
-            segment,
-            used: 0,
-            live: 0,
-        });
+        let segment = Some(LogSegment { segment, used: 0, live: 0 });
         if let Some(index) = self.vacant.pop() {
             self.segments[index as usize] = segment;
             return index;
@@ -271,11 +242,7 @@ impl RecordLog {
         let Some(former) = self.tail.replace(tail) else {
             return;
         };
-        if former != tail
-            && self.segments[former as usize]
-                .as_ref()
-                .is_some_and(|segment| segment.live == 0)
-        {
+        if former != tail && self.segments[former as usize].as_ref().is_some_and(|segment| segment.live == 0) {
             self.put_segment(pool, former);
         }
     }
@@ -316,18 +283,13 @@ impl RecordLog {
 
     /// The closed segment with the smallest share of live bytes.
     fn sparsest(&self) -> Option<u32> {
-        let share =
-            |segment: &LogSegment| segment.live as usize * (CHUNK_BYTES / segment.segment.bytes());
-        self.closed()
-            .min_by_key(|(_, segment)| share(segment))
-            .map(|(index, _)| index)
+        let share = |segment: &LogSegment| segment.live as usize * (CHUNK_BYTES / segment.segment.bytes());
+        self.closed().min_by_key(|(_, segment)| share(segment)).map(|(index, _)| index)
     }
 
     /// All segments but the tail.
     fn closed(&self) -> impl Iterator<Item = (u32, &LogSegment)> {
-        let closed = (0u32..)
-            .zip(&self.segments)
-            .filter(|&(index, _)| self.tail != Some(index));
+        let closed = (0u32..).zip(&self.segments).filter(|&(index, _)| self.tail != Some(index));
         closed.filter_map(|(index, segment)| Some((index, segment.as_ref()?)))
     }
 
@@ -359,18 +321,11 @@ impl RecordLog {
             relocate(pool, &segment.segment, used, entries, index);
             used += need as u32;
         }
-        debug_assert_eq!(
-            used, segment.live,
-            "the records of a segment and its count of live bytes differ"
-        );
+        debug_assert_eq!(used, segment.live, "the records of a segment and its count of live bytes differ");
         segment.used = used;
     }
 
-    fn append_spread(
-        &mut self,
-        pool: &mut SegmentPool,
-        raw: &[u8],
-    ) -> Result<Box<[Segment]>, NoRoom> {
+    fn append_spread(&mut self, pool: &mut SegmentPool, raw: &[u8]) -> Result<Box<[Segment]>, NoRoom> {
         let mut segments = Vec::with_capacity(raw.len() / CHUNK_BYTES + 9);
         let mut rest = raw;
         while !rest.is_empty() {
@@ -402,33 +357,18 @@ impl RecordLog {
                 Body::Whole(_) => live += HEADER_BYTES + len,
                 Body::Spread(segments) => {
                     let held = segments.iter().map(Segment::bytes).sum::<usize>();
-                    assert!(
-                        held >= len && held < len * 4 / 3 + 1024,
-                        "{len} bytes spread over {held}"
-                    );
+                    assert!(held >= len && held < len * 4 / 3 + 1024, "{len} bytes spread over {held}");
                     spread += held;
                 }
             }
         }
         assert_eq!((live, spread), (self.live, self.spread));
         let segments = || self.segments.iter().flatten();
-        assert_eq!(
-            segments()
-                .map(|segment| segment.live as usize)
-                .sum::<usize>(),
-            self.live
-        );
-        assert_eq!(
-            segments()
-                .map(|segment| segment.segment.bytes())
-                .sum::<usize>(),
-            self.held
-        );
+        assert_eq!(segments().map(|segment| segment.live as usize).sum::<usize>(), self.live);
+        assert_eq!(segments().map(|segment| segment.segment.bytes()).sum::<usize>(), self.held);
         for (index, segment) in self.segments.iter().enumerate() {
             let Some(segment) = segment else { continue };
-            assert!(
-                segment.live <= segment.used && segment.used as usize <= segment.segment.bytes()
-            );
+            assert!(segment.live <= segment.used && segment.used as usize <= segment.segment.bytes());
             assert!(segment.live > 0 || (segment.used == 0 && self.tail == Some(index as u32)));
         }
     }
@@ -451,25 +391,14 @@ fn piece_class(left: usize) -> SegmentClass {
 
 /// Where the live records of a segment begin and how long they are, headers included. Reads ahead, so that the
 /// records may be moved meanwhile.
-fn live_records(
-    pool: &SegmentPool,
-    segment: &LogSegment,
-    entries: &[Entry],
-    index: u32,
-) -> Vec<(usize, usize)> {
+fn live_records(pool: &SegmentPool, segment: &LogSegment, entries: &[Entry], index: u32) -> Vec<(usize, usize)> {
     let bytes = pool.bytes(&segment.segment);
     let mut records = Vec::new();
     let mut at = 0;
     while at < segment.used as usize {
         let (id, len) = header(bytes, at);
-        let place = Place {
-            segment: index,
-            at: at as u16,
-        };
-        if entries
-            .get(id as usize)
-            .is_some_and(|entry| matches!(entry.body, Body::Whole(own) if own == place))
-        {
+        let place = Place { segment: index, at: at as u16 };
+        if entries.get(id as usize).is_some_and(|entry| matches!(entry.body, Body::Whole(own) if own == place)) {
             records.push((at, HEADER_BYTES + len));
         }
         at += HEADER_BYTES + len;
@@ -481,19 +410,12 @@ fn live_records(
 fn relocate(pool: &SegmentPool, segment: &Segment, at: u32, entries: &mut [Entry], index: u32) {
     let (id, _) = header(pool.bytes(segment), at as usize);
     if let Some(entry) = entries.get_mut(id as usize) {
-        entry.body = Body::Whole(Place {
-            segment: index,
-            at: at as u16,
-        });
+        entry.body = Body::Whole(Place { segment: index, at: at as u16 });
     }
 }
 
 fn header(bytes: &[u8], at: usize) -> (u32, usize) {
-    let number = |at: usize| {
-        bytes[at..]
-            .first_chunk()
-            .map_or(0, |number| u32::from_le_bytes(*number))
-    };
+    let number = |at: usize| bytes[at..].first_chunk().map_or(0, |number| u32::from_le_bytes(*number));
     (number(at), number(at + 4) as usize)
 }
 

@@ -42,12 +42,7 @@ impl Event {
 
     /// Whether a resume from here is owed it.
     fn is_after(&self, from: Option<Position>) -> bool {
-        from.is_none()
-            || if self.sequenced {
-                self.placement > from
-            } else {
-                self.placement >= from
-            }
+        from.is_none() || if self.sequenced { self.placement > from } else { self.placement >= from }
     }
 }
 
@@ -95,30 +90,15 @@ impl Shadow {
 
     fn take(&mut self, step: Step) {
         match step {
-            Step::Admit(position, fingerprint, bytes) => {
-                self.admit(position.map(at), fingerprint, bytes)
-            }
+            Step::Admit(position, fingerprint, bytes) => self.admit(position.map(at), fingerprint, bytes),
             Step::Unkept(position, fingerprint) => {
                 self.arrival += 1;
                 let event = self.event(position.map(at), fingerprint, 3);
-                let admission = self
-                    .buffer
-                    .admit_unkept(&new_event(&event, position.map(at)));
-                if self
-                    .held
-                    .iter()
-                    .any(|held| held.fingerprint == event.fingerprint)
-                {
+                let admission = self.buffer.admit_unkept(&new_event(&event, position.map(at)));
+                if self.held.iter().any(|held| held.fingerprint == event.fingerprint) {
                     assert_eq!(admission, Admission::Duplicate);
                 } else {
-                    assert_eq!(
-                        admission,
-                        Admission::Placed {
-                            placement: event.placement,
-                            kept: false,
-                            evicted: 1
-                        }
-                    );
+                    assert_eq!(admission, Admission::Placed { placement: event.placement, kept: false, evicted: 1 });
                     self.admitted.push(event.clone());
                     self.evicted.push(event);
                 }
@@ -148,9 +128,7 @@ impl Shadow {
             forwarded: 0,
             sequenced: position.is_some(),
             fingerprint: u128::from(fingerprint % 5) | u128::from(fingerprint) << 64,
-            raw: (0..bytes)
-                .map(|at| (at as u64 * 31 + self.arrival) as u8)
-                .collect(),
+            raw: (0..bytes).map(|at| (at as u64 * 31 + self.arrival) as u8).collect(),
         }
     }
 
@@ -158,19 +136,13 @@ impl Shadow {
         self.arrival += 1;
         let event = self.event(position, fingerprint, bytes);
         let before = (*self.buffer.marks(), self.buffer.last_arrival());
-        let admission = self
-            .buffer
-            .admit(&mut self.pool, &new_event(&event, position), EVENTS_MAX);
+        let admission = self.buffer.admit(&mut self.pool, &new_event(&event, position), EVENTS_MAX);
         let Ok(admission) = admission else {
             // Nothing changed; what is held is compared by `check`.
             assert_eq!(before, (*self.buffer.marks(), self.buffer.last_arrival()));
             return;
         };
-        if let Some(held) = self
-            .held
-            .iter_mut()
-            .find(|held| held.fingerprint == event.fingerprint)
-        {
+        if let Some(held) = self.held.iter_mut().find(|held| held.fingerprint == event.fingerprint) {
             assert_eq!(admission, Admission::Duplicate);
             held.forwarded = self.arrival;
             return;
@@ -179,30 +151,15 @@ impl Shadow {
         self.admitted.push(event.clone());
         self.held.push(event);
         self.held.sort_by_key(Event::key);
-        let evicted: Vec<Event> = self
-            .held
-            .drain(..self.held.len().saturating_sub(EVENTS_MAX))
-            .collect();
+        let evicted: Vec<Event> = self.held.drain(..self.held.len().saturating_sub(EVENTS_MAX)).collect();
         let kept = evicted.iter().all(|gone| gone.arrival != arrival);
-        assert_eq!(
-            admission,
-            Admission::Placed {
-                placement,
-                kept,
-                evicted: evicted.len()
-            }
-        );
+        assert_eq!(admission, Admission::Placed { placement, kept, evicted: evicted.len() });
         self.evicted.extend(evicted);
     }
 
     fn subscribe(&mut self, from: Option<Position>) {
         let marks = self.buffer.marks();
-        let owed = self
-            .held
-            .iter()
-            .filter(|event| event.is_after(from))
-            .map(|event| event.arrival)
-            .collect();
+        let owed = self.held.iter().filter(|event| event.is_after(from)).map(|event| event.arrival).collect();
         self.reader = Some(Reader {
             from,
             arrived_until: self.arrival,
@@ -221,59 +178,30 @@ impl Shadow {
         };
         let (mut served, mut scratch) = (Vec::new(), Vec::new());
         let by_arrival = self.replay_done(&reader);
-        let mut visit = |stored: Stored<'_>| {
-            served.push((stored.arrival, stored.position, stored.raw.to_vec()))
-        };
+        let mut visit = |stored: Stored<'_>| served.push((stored.arrival, stored.position, stored.raw.to_vec()));
         let finished = if let Some(cursor) = reader.replay {
             reader.told |= self.buffer.overtaken(&cursor).is_some();
             let until = reader.arrived_until;
-            let end = self.buffer.page(
-                &self.pool,
-                cursor,
-                until,
-                bytes_max,
-                &mut scratch,
-                &mut visit,
-            );
+            let end = self.buffer.page(&self.pool, cursor, until, bytes_max, &mut scratch, &mut visit);
             reader.replay = Some(end.next).filter(|_| !end.finished);
             end.finished
         } else {
             reader.told |= self.buffer.catch_up_overtaken(&reader.catch_up).is_some();
             let cursor = reader.catch_up;
-            let end = self.buffer.page_by_arrival(
-                &self.pool,
-                cursor,
-                self.arrival,
-                bytes_max,
-                &mut scratch,
-                &mut visit,
-            );
+            let end =
+                self.buffer.page_by_arrival(&self.pool, cursor, self.arrival, bytes_max, &mut scratch, &mut visit);
             reader.catch_up = end.next;
             assert!(!end.finished || end.next.arrival() == self.arrival);
             end.finished
         };
-        assert!(
-            finished || !served.is_empty(),
-            "a page that serves nothing must be the last"
-        );
+        assert!(finished || !served.is_empty(), "a page that serves nothing must be the last");
         let bytes: usize = served.iter().map(|(_, _, raw)| raw.len()).sum();
         assert!(bytes <= bytes_max || served.len() == 1);
         for (number, position, raw) in served {
-            let bears = |event: &&Event| {
-                event.arrival == number || (by_arrival && event.forwarded == number)
-            };
-            let event = self
-                .held
-                .iter()
-                .find(bears)
-                .expect("only held events are served");
+            let bears = |event: &&Event| event.arrival == number || (by_arrival && event.forwarded == number);
+            let event = self.held.iter().find(bears).expect("only held events are served");
             assert_eq!((event.position(), &event.raw), (position, &raw));
-            if by_arrival {
-                &mut reader.caught_up
-            } else {
-                &mut reader.given
-            }
-            .push(number);
+            if by_arrival { &mut reader.caught_up } else { &mut reader.given }.push(number);
         }
         if finished {
             self.check_reader(&reader, by_arrival);
@@ -295,19 +223,11 @@ impl Shadow {
             assert!(owed.len() == reader.owed.len() || reader.told || reader.from.is_none());
         } else {
             assert!(reader.caught_up.is_sorted_by(|a, b| a < b));
-            for event in self
-                .admitted
-                .iter()
-                .filter(|event| event.arrival > reader.arrived_until)
-            {
+            for event in self.admitted.iter().filter(|event| event.arrival > reader.arrived_until) {
                 let number = event.arrival;
                 assert!(reader.caught_up.contains(&number) || (lost(&number) && reader.told));
             }
-            for event in self
-                .held
-                .iter()
-                .filter(|event| event.forwarded > reader.arrived_until)
-            {
+            for event in self.held.iter().filter(|event| event.forwarded > reader.arrived_until) {
                 assert!(reader.caught_up.contains(&event.forwarded));
             }
         }
@@ -319,30 +239,16 @@ impl Shadow {
         assert!(self.pool.held_bytes() >= self.buffer.held_bytes());
         let (mut served, mut scratch) = (Vec::new(), Vec::new());
         let all = self.buffer.marks().replay_all();
-        let end = self.buffer.page(
-            &self.pool,
-            all,
-            u64::MAX,
-            usize::MAX,
-            &mut scratch,
-            &mut |stored| {
-                served.push((stored.position, stored.arrival, stored.raw.to_vec()));
-            },
-        );
+        let end = self.buffer.page(&self.pool, all, u64::MAX, usize::MAX, &mut scratch, &mut |stored| {
+            served.push((stored.position, stored.arrival, stored.raw.to_vec()));
+        });
         assert!(end.finished);
-        let held = self
-            .held
-            .iter()
-            .map(|event| (event.position(), event.arrival, event.raw.clone()));
+        let held = self.held.iter().map(|event| (event.position(), event.arrival, event.raw.clone()));
         assert!(held.eq(served), "held and served differ");
         for epoch in 0..3 {
             for seq in 0..12 {
                 let from = Position { epoch, seq };
-                assert_eq!(
-                    self.buffer.exhausted(from),
-                    self.exhausted(from),
-                    "from {from}"
-                );
+                assert_eq!(self.buffer.exhausted(from), self.exhausted(from), "from {from}");
             }
         }
     }
@@ -353,26 +259,14 @@ impl Shadow {
         let adjacent = |lowest: Position| lowest.epoch == from.epoch && lowest.seq == from.seq + 1;
         let below = lowest.is_some_and(|lowest| from < lowest && !adjacent(lowest));
         let evicted = self.evicted.iter().any(|event| event.is_after(Some(from)));
-        let next = |highest: Position| Position {
-            seq: highest.seq + 1,
-            ..highest
-        };
-        let earliest = self
-            .held
-            .iter()
-            .find_map(Event::position)
-            .or_else(|| positions().max().map(next));
+        let next = |highest: Position| Position { seq: highest.seq + 1, ..highest };
+        let earliest = self.held.iter().find_map(Event::position).or_else(|| positions().max().map(next));
         if below || evicted { earliest } else { None }
     }
 }
 
 fn new_event(event: &Event, position: Option<Position>) -> NewEvent<'_> {
-    NewEvent {
-        raw: &event.raw,
-        position,
-        fingerprint: event.fingerprint,
-        arrival: event.arrival,
-    }
+    NewEvent { raw: &event.raw, position, fingerprint: event.fingerprint, arrival: event.arrival }
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
@@ -409,57 +303,23 @@ struct Session {
 impl Session {
     fn new(capacity: usize) -> Self {
         let pool = SegmentPool::new(PoolBudget::new(capacity));
-        Self {
-            pool,
-            buffer: SessionBuffer::default(),
-            arrival: 0,
-        }
+        Self { pool, buffer: SessionBuffer::default(), arrival: 0 }
     }
 
-    fn admit(
-        &mut self,
-        position: (u64, u64),
-        bytes: usize,
-        events_max: usize,
-    ) -> Result<Admission, NoRoom> {
+    fn admit(&mut self, position: (u64, u64), bytes: usize, events_max: usize) -> Result<Admission, NoRoom> {
         self.arrival += 1;
-        let raw: Vec<u8> = self
-            .arrival
-            .to_le_bytes()
-            .into_iter()
-            .cycle()
-            .take(bytes)
-            .collect();
+        let raw: Vec<u8> = self.arrival.to_le_bytes().into_iter().cycle().take(bytes).collect();
         let fingerprint = u128::from(self.arrival.wrapping_mul(0x9E37_79B9_7F4A_7C15));
-        let event = NewEvent {
-            raw: &raw,
-            position: Some(at(position)),
-            fingerprint,
-            arrival: self.arrival,
-        };
+        let event = NewEvent { raw: &raw, position: Some(at(position)), fingerprint, arrival: self.arrival };
         self.buffer.admit(&mut self.pool, &event, events_max)
     }
 
     fn check(&self) {
         self.buffer.check_invariants();
         let (all, mut scratch) = (self.buffer.marks().replay_all(), Vec::new());
-        self.buffer.page(
-            &self.pool,
-            all,
-            u64::MAX,
-            usize::MAX,
-            &mut scratch,
-            &mut |stored| {
-                assert!(
-                    stored.raw.iter().eq(stored
-                        .arrival
-                        .to_le_bytes()
-                        .iter()
-                        .cycle()
-                        .take(stored.raw.len()))
-                );
-            },
-        );
+        self.buffer.page(&self.pool, all, u64::MAX, usize::MAX, &mut scratch, &mut |stored| {
+            assert!(stored.raw.iter().eq(stored.arrival.to_le_bytes().iter().cycle().take(stored.raw.len())));
+        });
     }
 }
 
@@ -480,9 +340,7 @@ fn scattered_survivors_are_poured_together() {
     let mut session = Session::new(64 << 20);
     // One in fifty stays; the others are pushed out from below.
     for number in 0..100_000 {
-        session
-            .admit((u64::from(number % 50 == 0), number), 300, 2000)
-            .unwrap();
+        session.admit((u64::from(number % 50 == 0), number), 300, 2000).unwrap();
         assert!(session.buffer.log.is_tidy());
     }
     assert!(session.buffer.log.held_bytes() <= 2 * 2000 * 308 + 2 * CHUNK_BYTES);
@@ -522,44 +380,15 @@ fn the_largest_event_goes_in_and_out_whole() {
 #[test]
 fn the_same_event_is_admitted_again_once_it_was_evicted() {
     let mut session = Session::new(1 << 20);
-    let event = NewEvent {
-        raw: b"{}",
-        position: Some(at((0, 1))),
-        fingerprint: 7,
-        arrival: 1,
-    };
-    assert!(matches!(
-        session.buffer.admit(&mut session.pool, &event, 1),
-        Ok(Admission::Placed { kept: true, .. })
-    ));
-    let copy = NewEvent {
-        arrival: 2,
-        ..event
-    };
-    assert_eq!(
-        session.buffer.admit(&mut session.pool, &copy, 1),
-        Ok(Admission::Duplicate)
-    );
-    let next = NewEvent {
-        position: Some(at((0, 2))),
-        fingerprint: 8,
-        arrival: 3,
-        ..event
-    };
+    let event = NewEvent { raw: b"{}", position: Some(at((0, 1))), fingerprint: 7, arrival: 1 };
+    assert!(matches!(session.buffer.admit(&mut session.pool, &event, 1), Ok(Admission::Placed { kept: true, .. })));
+    let copy = NewEvent { arrival: 2, ..event };
+    assert_eq!(session.buffer.admit(&mut session.pool, &copy, 1), Ok(Admission::Duplicate));
+    let next = NewEvent { position: Some(at((0, 2))), fingerprint: 8, arrival: 3, ..event };
     session.buffer.admit(&mut session.pool, &next, 1).unwrap();
-    let late = NewEvent {
-        arrival: 4,
-        ..event
-    };
+    let late = NewEvent { arrival: 4, ..event };
     let admission = session.buffer.admit(&mut session.pool, &late, 1).unwrap();
-    assert_eq!(
-        admission,
-        Admission::Placed {
-            placement: Some(at((0, 1))),
-            kept: false,
-            evicted: 1
-        }
-    );
+    assert_eq!(admission, Admission::Placed { placement: Some(at((0, 1))), kept: false, evicted: 1 });
     assert_eq!(session.buffer.exhausted(at((0, 0))), Some(at((0, 2))));
 }
 
@@ -567,12 +396,8 @@ fn the_same_event_is_admitted_again_once_it_was_evicted() {
 fn a_duplicate_forwarded_without_end_takes_no_memory() {
     let mut session = Session::new(1 << 20);
     for arrival in 1..100_000 {
-        let event = NewEvent {
-            raw: b"{}",
-            position: Some(at((0, arrival % 2))),
-            fingerprint: (arrival % 2).into(),
-            arrival,
-        };
+        let event =
+            NewEvent { raw: b"{}", position: Some(at((0, arrival % 2))), fingerprint: (arrival % 2).into(), arrival };
         session.buffer.admit(&mut session.pool, &event, 10).unwrap();
     }
     assert!(session.buffer.held_bytes() < 4096);

@@ -203,23 +203,23 @@ fn a_label_becomes_its_id() {
 
 #[test]
 fn answer_values_keep_numbers_and_booleans() {
-        for (before, after) in [
-            (
-                r#"{"answer":{"values":{"a":"m","b":true,"c":1e400,"d":["m"],"e":{"f":1},"g":null,"h":false,"b":"m"},"text":"m","option":"1"}}"#,
-                r#"{"answer":{"values":{"b":true,"c":1e400,"h":false},"option":"1"}}"#,
-            ),
-            (r#"{"answer":{"values":[1,"m"]}}"#, r#"{"answer":{}}"#),
-            (r#"{"answer":{"values":"m"}}"#, r#"{"answer":{}}"#),
-            (r#"{"answer":{"values.a":"m","values.b":2,"valuesc":"n"}}"#, r#"{"answer":{"values.b":2,"valuesc":"n"}}"#),
-            (
-                r#"{"answer.values":{"a":"m","b":2},"answer.values.c":"m","answer.values.d":3}"#,
-                r#"{"answer.values":{"b":2},"answer.values.d":3}"#,
-            ),
-            (r#"{"answer":"m","via":"control"}"#, r#"{"via":"control"}"#),
-            (r#"{"answer":{"values":{ }}}"#, r#"{"answer":{"values":{ }}}"#),
-        ] {
-            assert_eq!(data("attention.answered", before), after, "{before}");
-        }
+    for (before, after) in [
+        (
+            r#"{"answer":{"values":{"a":"m","b":true,"c":1e400,"d":["m"],"e":{"f":1},"g":null,"h":false,"b":"m"},"text":"m","option":"1"}}"#,
+            r#"{"answer":{"values":{"b":true,"c":1e400,"h":false},"option":"1"}}"#,
+        ),
+        (r#"{"answer":{"values":[1,"m"]}}"#, r#"{"answer":{}}"#),
+        (r#"{"answer":{"values":"m"}}"#, r#"{"answer":{}}"#),
+        (r#"{"answer":{"values.a":"m","values.b":2,"valuesc":"n"}}"#, r#"{"answer":{"values.b":2,"valuesc":"n"}}"#),
+        (
+            r#"{"answer.values":{"a":"m","b":2},"answer.values.c":"m","answer.values.d":3}"#,
+            r#"{"answer.values":{"b":2},"answer.values.d":3}"#,
+        ),
+        (r#"{"answer":"m","via":"control"}"#, r#"{"via":"control"}"#),
+        (r#"{"answer":{"values":{ }}}"#, r#"{"answer":{"values":{ }}}"#),
+    ] {
+        assert_eq!(data("attention.answered", before), after, "{before}");
+    }
     assert_eq!(fields("control.attention.respond"), fields("attention.answered"), "a command keeps as little");
 }
 

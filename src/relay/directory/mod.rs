@@ -22,9 +22,7 @@ use std::sync::Arc;
 
 use crate::base::segment_pool::{NoRoom, SegmentPool};
 use crate::limits::{TOMBSTONES_MAX, TOMBSTONES_SHARE};
-use crate::relay::buffer::{
-    Admission, CatchUpCursor, Marks, NewEvent, PageEnd, ReplayCursor, SessionBuffer, Stored,
-};
+use crate::relay::buffer::{Admission, CatchUpCursor, Marks, NewEvent, PageEnd, ReplayCursor, SessionBuffer, Stored};
 use recency::Recency;
 use tombstones::Tombstones;
 
@@ -109,12 +107,7 @@ impl Directory {
 
     /// Hands an event to its session, which is created if need be. An admitted event makes it the most recently written
     /// one of its tick.
-    pub fn write(
-        &mut self,
-        name: &str,
-        event: &NewEvent<'_>,
-        tick: u64,
-    ) -> Result<Written, NoRoom> {
+    pub fn write(&mut self, name: &str, event: &NewEvent<'_>, tick: u64) -> Result<Written, NoRoom> {
         let (id, created) = match self.session(name) {
             Some(id) => (id, false),
             None => (self.create(name, tick)?, true),
@@ -125,11 +118,7 @@ impl Directory {
         match session.buffer.admit(&mut self.pool, event, self.events_max) {
             Ok(admission) => {
                 self.on_written(id, name, created, admission, tick);
-                Ok(Written {
-                    session: Some(id),
-                    created,
-                    admission,
-                })
+                Ok(Written { session: Some(id), created, admission })
             }
             Err(no_room) => {
                 if created && let Some(session) = self.take(id) {
@@ -151,22 +140,14 @@ impl Directory {
         if let Some((id, session)) = id.and_then(|id| Some((id, occupied(&mut self.slots, id)?))) {
             let admission = session.buffer.admit_unkept(event);
             self.on_written(id, name, created, admission, tick);
-            return Written {
-                session: Some(id),
-                created,
-                admission,
-            };
+            return Written { session: Some(id), created, admission };
         }
         // Not even the session finds room: it comes and goes with this event.
         let mut buffer = SessionBuffer::new(self.tombstone(name).copied().unwrap_or_default());
         let admission = buffer.admit_unkept(event);
         let marks = buffer.close(&mut self.pool);
         self.tombstones.lay(&mut self.pool, name.into(), marks);
-        Written {
-            session: None,
-            created: false,
-            admission,
-        }
+        Written { session: None, created: false, admission }
     }
 
     // ── eviction ──
@@ -174,29 +155,20 @@ impl Directory {
     /// The least recently written session and the tick of its last admitted event.
     #[must_use]
     pub fn oldest(&self) -> Option<(u64, SessionId)> {
-        self.recency
-            .ascending()
-            .next()
-            .map(|(tick, slot)| (tick, self.id(slot)))
+        self.recency.ascending().next().map(|(tick, slot)| (tick, self.id(slot)))
     }
 
     /// The least recently written session other than this one.
     #[must_use]
     pub fn oldest_except(&self, writer: SessionId) -> Option<(u64, SessionId)> {
-        let mut ids = self
-            .recency
-            .ascending()
-            .map(|(tick, slot)| (tick, self.id(slot)));
+        let mut ids = self.recency.ascending().map(|(tick, slot)| (tick, self.id(slot)));
         ids.find(|&(_, id)| id != writer)
     }
 
     /// Evicts a session whole, remembering its marks.
     pub fn evict(&mut self, id: SessionId) -> Option<Evicted> {
         let session = self.take(id)?;
-        let evicted = Evicted {
-            events: session.buffer.len(),
-            bytes: session.buffer.held_bytes(),
-        };
+        let evicted = Evicted { events: session.buffer.len(), bytes: session.buffer.held_bytes() };
         let marks = session.buffer.close(&mut self.pool);
         self.tombstones.lay(&mut self.pool, session.name, marks);
         Some(evicted)
@@ -211,9 +183,7 @@ impl Directory {
     /// Evicts a session's lowest events until `bytes` bytes of its segments and tables have come back, or all. Answers
     /// how many events that took.
     pub fn trim_lowest(&mut self, id: SessionId, bytes: usize) -> usize {
-        occupied(&mut self.slots, id).map_or(0, |session| {
-            session.buffer.trim_lowest(&mut self.pool, bytes)
-        })
+        occupied(&mut self.slots, id).map_or(0, |session| session.buffer.trim_lowest(&mut self.pool, bytes))
     }
 
     // ── looking ──
@@ -248,10 +218,7 @@ impl Directory {
     pub fn session_after(&self, after: Option<SessionId>) -> Option<SessionId> {
         let start = after.map_or(0, |id| id.slot as usize + 1);
         let slots = (0u32..).zip(&self.slots).skip(start);
-        slots
-            .filter(|(_, slot)| slot.session.is_some())
-            .map(|(index, _)| self.id(index))
-            .next()
+        slots.filter(|(_, slot)| slot.session.is_some()).map(|(index, _)| self.id(index)).next()
     }
 
     /// How many sessions there are.
@@ -291,9 +258,7 @@ impl Directory {
     ) -> Option<PageEnd<ReplayCursor>> {
         let session = occupied(&mut self.slots, id)?;
         let scratch = &mut self.scratch;
-        let end = session
-            .buffer
-            .page(&self.pool, cursor, arrived_until, bytes_max, scratch, visit);
+        let end = session.buffer.page(&self.pool, cursor, arrived_until, bytes_max, scratch, visit);
         self.trim_scratch();
         Some(end)
     }
@@ -309,14 +274,7 @@ impl Directory {
     ) -> Option<PageEnd<CatchUpCursor>> {
         let session = occupied(&mut self.slots, id)?;
         let scratch = &mut self.scratch;
-        let end = session.buffer.page_by_arrival(
-            &self.pool,
-            cursor,
-            arrived_until,
-            bytes_max,
-            scratch,
-            visit,
-        );
+        let end = session.buffer.page_by_arrival(&self.pool, cursor, arrived_until, bytes_max, scratch, visit);
         self.trim_scratch();
         Some(end)
     }
@@ -329,17 +287,11 @@ impl Directory {
     // ── slots ──
 
     fn id(&self, slot: u32) -> SessionId {
-        SessionId {
-            slot,
-            generation: self.slots[slot as usize].generation,
-        }
+        SessionId { slot, generation: self.slots[slot as usize].generation }
     }
 
     fn find(&self, id: SessionId) -> Option<&Session> {
-        let slot = self
-            .slots
-            .get(id.slot as usize)
-            .filter(|slot| slot.generation == id.generation)?;
+        let slot = self.slots.get(id.slot as usize).filter(|slot| slot.generation == id.generation)?;
         slot.session.as_ref()
     }
 
@@ -354,23 +306,13 @@ impl Directory {
             (self.slots.len() - 1) as u32
         });
         let id = self.id(slot);
-        self.slots[slot as usize].session = Some(Session {
-            name: name.clone(),
-            buffer,
-        });
+        self.slots[slot as usize].session = Some(Session { name: name.clone(), buffer });
         self.names.insert(name, id);
         self.recency.insert(slot, tick);
         Ok(id)
     }
 
-    fn on_written(
-        &mut self,
-        id: SessionId,
-        name: &str,
-        created: bool,
-        admission: Admission,
-        tick: u64,
-    ) {
+    fn on_written(&mut self, id: SessionId, name: &str, created: bool, admission: Admission, tick: u64) {
         if created {
             self.tombstones.lift(&mut self.pool, name);
         }
@@ -381,10 +323,7 @@ impl Directory {
 
     /// Takes a session out of its slot; its buffer still holds what it held.
     fn take(&mut self, id: SessionId) -> Option<Session> {
-        let slot = self
-            .slots
-            .get_mut(id.slot as usize)
-            .filter(|slot| slot.generation == id.generation)?;
+        let slot = self.slots.get_mut(id.slot as usize).filter(|slot| slot.generation == id.generation)?;
         let session = slot.session.take()?;
         slot.generation = slot.generation.wrapping_add(1);
         self.vacant.push(id.slot);
@@ -416,9 +355,7 @@ impl Directory {
 
 /// Beside `Directory::find`: borrows the slots alone, so that the pool stays free.
 fn occupied(slots: &mut [Slot], id: SessionId) -> Option<&mut Session> {
-    let slot = slots
-        .get_mut(id.slot as usize)
-        .filter(|slot| slot.generation == id.generation)?;
+    let slot = slots.get_mut(id.slot as usize).filter(|slot| slot.generation == id.generation)?;
     slot.session.as_mut()
 }
 

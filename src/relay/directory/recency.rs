@@ -26,11 +26,7 @@ pub(super) struct Recency {
 
 impl Default for Recency {
     fn default() -> Self {
-        Self {
-            links: Vec::new(),
-            oldest: NONE,
-            newest: NONE,
-        }
+        Self { links: Vec::new(), oldest: NONE, newest: NONE }
     }
 }
 
@@ -41,22 +37,11 @@ impl Recency {
         while older != NONE && self.link(older).tick > tick {
             older = self.link(older).older;
         }
-        let newer = if older == NONE {
-            self.oldest
-        } else {
-            self.link(older).newer
-        };
+        let newer = if older == NONE { self.oldest } else { self.link(older).newer };
         let link = Link { tick, older, newer };
         let at = slot as usize;
         if at >= self.links.len() {
-            self.links.resize(
-                at + 1,
-                Link {
-                    tick: 0,
-                    older: NONE,
-                    newer: NONE,
-                },
-            );
+            self.links.resize(at + 1, Link { tick: 0, older: NONE, newer: NONE });
         }
         self.links[at] = link;
         self.join(older, slot);
@@ -94,10 +79,8 @@ impl Recency {
     /// Tick and slot, from the oldest on.
     pub(super) fn ascending(&self) -> impl Iterator<Item = (u64, u32)> {
         let follow = |slot: u32| Some(slot).filter(|&slot| slot != NONE);
-        std::iter::successors(follow(self.oldest), move |&slot| {
-            follow(self.link(slot).newer)
-        })
-        .map(|slot| (self.link(slot).tick, slot))
+        std::iter::successors(follow(self.oldest), move |&slot| follow(self.link(slot).newer))
+            .map(|slot| (self.link(slot).tick, slot))
     }
 
     fn link(&self, slot: u32) -> Link {

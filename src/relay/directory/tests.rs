@@ -24,17 +24,9 @@ struct Emitter {
 impl Emitter {
     fn next<'a>(&mut self, raw: &'a [u8]) -> NewEvent<'a> {
         self.arrival += 1;
-        let position = Some(Position {
-            epoch: 0,
-            seq: self.arrival,
-        });
+        let position = Some(Position { epoch: 0, seq: self.arrival });
         let fingerprint = u128::from(self.arrival.wrapping_mul(0x9E37_79B9_7F4A_7C15));
-        NewEvent {
-            raw,
-            position,
-            fingerprint,
-            arrival: self.arrival,
-        }
+        NewEvent { raw, position, fingerprint, arrival: self.arrival }
     }
 }
 
@@ -44,13 +36,7 @@ fn id(written: Result<Written, NoRoom>) -> SessionId {
 
 /// Writes as an owner does that knows all directories: evicts the least recently written session of any until there
 /// is room, then trims the writer's, then lets the event go.
-fn write_with_eviction(
-    all: &mut [Directory],
-    own: usize,
-    name: &str,
-    event: &NewEvent<'_>,
-    tick: u64,
-) -> Written {
+fn write_with_eviction(all: &mut [Directory], own: usize, name: &str, event: &NewEvent<'_>, tick: u64) -> Written {
     loop {
         if let Ok(written) = all[own].write(name, event, tick) {
             return written;
@@ -77,24 +63,14 @@ fn duplicates_and_late_ticks_do_not_refresh() {
     let first = emitter.next(b"{}");
     let a = id(directory.write("a", &first, 10));
     let b = id(directory.write("b", &emitter.next(b"{}"), 20));
-    let copy = NewEvent {
-        arrival: emitter.next(b"{}").arrival,
-        ..first
-    };
-    assert_eq!(
-        directory.write("a", &copy, 30).unwrap().admission,
-        Admission::Duplicate
-    );
+    let copy = NewEvent { arrival: emitter.next(b"{}").arrival, ..first };
+    assert_eq!(directory.write("a", &copy, 30).unwrap().admission, Admission::Duplicate);
     assert_eq!(directory.oldest(), Some((10, a)));
     directory.write("a", &emitter.next(b"{}"), 15).unwrap();
     assert_eq!(directory.oldest(), Some((15, a)));
     assert_eq!(directory.evict_oldest_if(10), None);
     directory.write("a", &emitter.next(b"{}"), 20).unwrap();
-    assert_eq!(
-        directory.oldest(),
-        Some((20, b)),
-        "of one tick, the later write is the newer"
-    );
+    assert_eq!(directory.oldest(), Some((20, b)), "of one tick, the later write is the newer");
     assert_eq!(directory.oldest_except(b), Some((20, a)));
     assert!(directory.evict_oldest_if(20).is_some());
     assert_eq!(directory.session("b"), None);
@@ -108,12 +84,7 @@ fn a_session_comes_back_with_its_marks_and_under_another_id() {
     assert_eq!(directory.evict(before).unwrap().events, 1);
     let from = Position { epoch: 0, seq: 0 };
     let next = Position { epoch: 0, seq: 2 };
-    assert_eq!(
-        directory
-            .tombstone("a")
-            .and_then(|marks| marks.exhausted(from)),
-        Some(next)
-    );
+    assert_eq!(directory.tombstone("a").and_then(|marks| marks.exhausted(from)), Some(next));
     let after = id(directory.write("a", &emitter.next(b"{}"), 2));
     assert_ne!(before, after);
     assert!(directory.buffer(before).is_none() && directory.evict(before).is_none());
@@ -128,16 +99,10 @@ fn an_evicted_session_gives_everything_back() {
     let raw = vec![b'x'; 100_000];
     for _ in 0..EVENTS_MAX {
         directory.write("a", &emitter.next(&raw), 1).unwrap();
-        directory
-            .write("a", &emitter.next(&raw[..2000]), 1)
-            .unwrap();
+        directory.write("a", &emitter.next(&raw[..2000]), 1).unwrap();
     }
     directory.evict(directory.session("a").unwrap()).unwrap();
-    assert!(
-        directory.held_bytes() <= 400,
-        "a tombstone holds {} bytes",
-        directory.held_bytes()
-    );
+    assert!(directory.held_bytes() <= 400, "a tombstone holds {} bytes", directory.held_bytes());
     directory.check_invariants();
 }
 
@@ -148,9 +113,7 @@ fn tombstones_are_bounded_by_count_and_by_bytes() {
         let id = id(directory.write(&format!("session-{number}"), &emitter.next(b"{}"), 1));
         directory.evict(id).unwrap();
     }
-    assert!(
-        directory.tombstone("session-9").is_none() && directory.tombstone("session-10").is_some()
-    );
+    assert!(directory.tombstone("session-9").is_none() && directory.tombstone("session-10").is_some());
     for number in 0..100 {
         let long = format!("{number}{}", "x".repeat(1 << 20));
         let id = id(directory.write(&long, &emitter.next(b"{}"), 1));
@@ -161,38 +124,23 @@ fn tombstones_are_bounded_by_count_and_by_bytes() {
     let vast = "x".repeat(8 << 20);
     let id = id(directory.write(&vast, &emitter.next(b"{}"), 1));
     directory.evict(id).unwrap();
-    assert!(
-        directory.tombstone(&vast).is_none(),
-        "a name over the whole share is not remembered"
-    );
+    assert!(directory.tombstone(&vast).is_none(), "a name over the whole share is not remembered");
 }
 
 #[test]
 fn no_publish_fails_whatever_the_budget() {
-    for capacity in [
-        0,
-        300,
-        CHUNK_BYTES,
-        2 * CHUNK_BYTES,
-        5 * CHUNK_BYTES + 17_000,
-    ] {
+    for capacity in [0, 300, CHUNK_BYTES, 2 * CHUNK_BYTES, 5 * CHUNK_BYTES + 17_000] {
         let budget = PoolBudget::new(capacity);
-        let mut all: Vec<_> = (0..2)
-            .map(|_| Directory::new(SegmentPool::new(budget.clone()), 50, 2))
-            .collect();
+        let mut all: Vec<_> = (0..2).map(|_| Directory::new(SegmentPool::new(budget.clone()), 50, 2)).collect();
         let mut emitter = Emitter::default();
         for number in 0..600 {
             let raw = vec![b'x'; [300, 3, 40_000, 900, 17_000][number % 5]];
             let event = emitter.next(&raw);
             let own = number * 7 % 2;
-            let written =
-                write_with_eviction(&mut all, own, NAMES[number * 5 % 6], &event, number as u64);
+            let written = write_with_eviction(&mut all, own, NAMES[number * 5 % 6], &event, number as u64);
             assert!(matches!(written.admission, Admission::Placed { .. }));
             assert!(budget.used_bytes() <= capacity);
-            assert_eq!(
-                budget.used_bytes(),
-                all.iter().map(Directory::held_bytes).sum::<usize>()
-            );
+            assert_eq!(budget.used_bytes(), all.iter().map(Directory::held_bytes).sum::<usize>());
             all.iter().for_each(Directory::check_invariants);
         }
     }
@@ -216,18 +164,12 @@ fn a_walk_meets_every_lasting_session_once() {
             directory.evict(id).unwrap();
         }
         if met.len() <= 30 {
-            directory
-                .write(&format!("new-{}", met.len()), &emitter.next(b"{}"), 2)
-                .unwrap();
+            directory.write(&format!("new-{}", met.len()), &emitter.next(b"{}"), 2).unwrap();
         }
         at = Some(id);
     }
     assert_eq!(met.iter().collect::<HashSet<_>>().len(), met.len());
-    assert!(
-        names
-            .iter()
-            .all(|name| met.contains(name) || directory.tombstone(name).is_some())
-    );
+    assert!(names.iter().all(|name| met.contains(name) || directory.tombstone(name).is_some()));
 }
 
 proptest! {

@@ -35,14 +35,7 @@ pub(super) struct Tombstones {
 
 impl Tombstones {
     pub(super) fn new(count_max: usize, bytes_max: usize) -> Self {
-        Self {
-            by_name: HashMap::new(),
-            by_age: BTreeMap::new(),
-            laid: 0,
-            bytes: 0,
-            count_max,
-            bytes_max,
-        }
+        Self { by_name: HashMap::new(), by_age: BTreeMap::new(), laid: 0, bytes: 0, count_max, bytes_max }
     }
 
     pub(super) fn find(&self, name: &str) -> Option<&Marks> {
@@ -67,13 +60,7 @@ impl Tombstones {
         self.bytes += bytes;
         self.laid += 1;
         self.by_age.insert(self.laid, name.clone());
-        self.by_name.insert(
-            name,
-            Tombstone {
-                marks,
-                age: self.laid,
-            },
-        );
+        self.by_name.insert(name, Tombstone { marks, age: self.laid });
     }
 
     /// Forgets a session: it has come back and took its marks.
@@ -108,18 +95,8 @@ impl Tombstones {
     pub(super) fn check_invariants(&self) {
         assert!(self.bytes <= self.bytes_max && self.by_name.len() <= self.count_max);
         assert_eq!(self.by_name.len(), self.by_age.len());
-        assert_eq!(
-            self.bytes,
-            self.by_name
-                .keys()
-                .map(|name| bytes_of(name))
-                .sum::<usize>()
-        );
-        assert!(
-            self.by_age
-                .iter()
-                .all(|(age, name)| self.by_name[name].age == *age)
-        );
+        assert_eq!(self.bytes, self.by_name.keys().map(|name| bytes_of(name)).sum::<usize>());
+        assert!(self.by_age.iter().all(|(age, name)| self.by_name[name].age == *age));
     }
 }
 

@@ -97,10 +97,7 @@ impl<'a> RequestHead<'a> {
 
     /// All fields of that name (any case), in order.
     pub fn fields_named<'s>(&'s self, name: &'s str) -> impl Iterator<Item = &'a [u8]> + 's {
-        self.fields
-            .iter()
-            .filter(move |(n, _)| n.eq_ignore_ascii_case(name))
-            .map(|(_, v)| *v)
+        self.fields.iter().filter(move |(n, _)| n.eq_ignore_ascii_case(name)).map(|(_, v)| *v)
     }
 
     /// A head whose lines are whole and end in CR LF, the blank one last.
