@@ -1,5 +1,7 @@
 //! The capture ceiling: what a lowered event keeps, byte for byte (contract §5).
 
+#![allow(clippy::unwrap_used, reason = "a broken expectation is how a test fails")]
+
 mod support;
 
 use support::*;

@@ -3,6 +3,8 @@
 //! Golden events pass byte for byte over every binding; envelopes that break a rule are refused and payloads, which
 //! the relay never interprets, are not; filters match as listed; lowered events come out as listed.
 
+#![allow(clippy::unwrap_used, reason = "a broken expectation is how a test fails")]
+
 mod support;
 
 use serde_json::{Value, json};

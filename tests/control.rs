@@ -1,5 +1,7 @@
 //! Commands: who claims a session, where a command goes, and what its sender hears (contract §6 and §7).
 
+#![allow(clippy::unwrap_used, reason = "a broken expectation is how a test fails")]
+
 mod support;
 
 use serde_json::{Value, json};

@@ -1,5 +1,7 @@
 //! attr-match from the wire: which events a filter lets through on every way to a consumer (contract §8).
 
+#![allow(clippy::unwrap_used, reason = "a broken expectation is how a test fails")]
+
 mod support;
 
 use serde_json::{Value, json};

@@ -1,5 +1,7 @@
 //! The WebSocket binding from the wire: upgrade, RFC 6455 framing, and its endings (contract §6).
 
+#![allow(clippy::unwrap_used, reason = "a broken expectation is how a test fails")]
+
 mod support;
 
 use std::io::Write;
