@@ -28,6 +28,12 @@ impl Http {
         Self { wire: Wire::connect(relay.address()) }
     }
 
+    /// A connection with a small receive buffer; see [`Wire::connect_narrow`].
+    #[track_caller]
+    pub fn connect_narrow(relay: &Relay) -> Self {
+        Self { wire: Wire::connect_narrow(relay.address()) }
+    }
+
     /// Sends these bytes on a connection of their own and reads the answer.
     #[track_caller]
     pub fn exchange(relay: &Relay, bytes: impl AsRef<[u8]>) -> (Self, Response) {

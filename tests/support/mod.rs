@@ -6,6 +6,7 @@
 #![allow(dead_code, unreachable_pub, unused_imports, reason = "each suite uses its own part of the support")]
 
 mod event;
+mod flock;
 mod http;
 mod relay;
 mod sse;
@@ -14,6 +15,7 @@ mod websocket;
 mod wire;
 
 pub use event::{EventBuilder, agent_event, command, event, unplaced};
+pub use flock::{Flock, Piece};
 pub use http::{Http, Response, encode, query, request};
 pub use relay::{Options, Relay, data_directory};
 pub use sse::{Message, Sse};

@@ -19,6 +19,7 @@ pub struct Options {
     environment: Vec<(String, String)>,
     arguments: Vec<String>,
     token: Option<String>,
+    descriptors: Option<u32>,
 }
 
 impl Options {
@@ -37,6 +38,35 @@ impl Options {
         self.token = Some(token.to_owned());
         self.env("AEP_TOKEN", token)
     }
+
+    /// Lowers the process's limit of file descriptors, soft and hard.
+    pub fn descriptors(&mut self, count: u32) -> &mut Self {
+        self.descriptors = Some(count);
+        self
+    }
+
+    /// The command that starts the relay. It runs on two cores (or `TEST_CORES`), so that the ways between cores are
+    /// taken on every machine.
+    pub fn command(&self) -> Command {
+        let binary = env!("CARGO_BIN_EXE_aep-relay");
+        let mut command = match self.descriptors {
+            // The shell replaces itself by the relay: one process, which signals reach.
+            Some(count) => {
+                let mut shell = Command::new("sh");
+                shell.arg("-c").arg(format!("ulimit -n {count}; exec \"$0\" \"$@\"")).arg(binary);
+                shell
+            }
+            None => Command::new(binary),
+        };
+        for (name, _) in std::env::vars_os().filter(|(name, _)| is_setting(name)) {
+            command.env_remove(name);
+        }
+        let cores = std::env::var("TEST_CORES").unwrap_or_else(|_| "2".to_owned());
+        command.env("AEP_PORT", "0").env("AEP_CORES", cores);
+        command.envs(self.environment.iter().map(|(name, value)| (name, value))).args(&self.arguments);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    }
 }
 
 /// A running relay, killed when dropped.
@@ -51,19 +81,12 @@ pub struct Relay {
 }
 
 impl Relay {
-    /// Starts a relay on a free port of the loopback and waits for its boot line. It runs on two cores (or
-    /// `TEST_CORES`), so that the ways between cores are taken on every machine.
+    /// Starts a relay on a free port of the loopback and waits for its boot line.
     #[track_caller]
     pub fn start(configure: impl FnOnce(&mut Options)) -> Self {
         let mut options = Options::default();
         configure(&mut options);
-        let mut command = Command::new(env!("CARGO_BIN_EXE_aep-relay"));
-        for (name, _) in std::env::vars_os().filter(|(name, _)| is_setting(name)) {
-            command.env_remove(name);
-        }
-        command.env("AEP_PORT", "0").env("AEP_CORES", std::env::var("TEST_CORES").unwrap_or_else(|_| "2".to_owned()));
-        command.envs(options.environment).args(options.arguments);
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut command = options.command();
         let mut child = command.spawn().expect("the relay's binary starts");
 
         let stderr = collect(child.stderr.take().unwrap());
@@ -153,6 +176,12 @@ impl Relay {
         self.exit_status()
     }
 
+    /// Ends the process without a chance to say anything.
+    pub fn kill(&mut self) {
+        self.child.kill().expect("the relay can be killed");
+        self.child.wait().expect("the child can be waited for");
+    }
+
     pub fn is_running(&mut self) -> bool {
         self.child.try_wait().expect("the child can be waited for").is_none()
     }
@@ -208,6 +237,30 @@ impl Relay {
     #[track_caller]
     pub fn count(&self, member: &str) -> u64 {
         self.health()[member].as_u64().unwrap_or_else(|| panic!("/healthz tells {member}"))
+    }
+}
+
+impl Relay {
+    /// The metrics as text.
+    #[track_caller]
+    pub fn metrics(&self) -> String {
+        let response = self.get("/metrics");
+        assert_eq!(response.status, 200, "metrics are served");
+        response.text()
+    }
+
+    /// The sum of all samples of `aep_relay_{name}` whose labels hold `label`.
+    #[track_caller]
+    pub fn metric(&self, name: &str, label: &str) -> u64 {
+        let metrics = self.metrics();
+        let samples: Vec<u64> = metrics
+            .lines()
+            .filter_map(|line| line.strip_prefix("aep_relay_")?.strip_prefix(name))
+            .filter(|rest| rest.starts_with([' ', '{']) && rest.contains(label))
+            .map(|rest| rest.rsplit(' ').next().and_then(|value| value.parse().ok()).expect("a number"))
+            .collect();
+        assert!(!samples.is_empty(), "no sample of {name} with {label:?} in\n{metrics}");
+        samples.iter().sum()
     }
 }
 

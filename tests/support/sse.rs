@@ -53,6 +53,22 @@ impl Sse {
     pub fn send(relay: &Relay, request: &[u8]) -> (Self, Response) {
         let mut http = Http::connect(relay);
         http.send(request);
+        Self::accept(http)
+    }
+
+    /// Opens a stream on a connection with a small receive buffer.
+    #[track_caller]
+    pub fn narrow(relay: &Relay, parameters: &[(&str, &str)]) -> Self {
+        let authorization = relay.token().map(|token| format!("Bearer {token}"));
+        let fields: Vec<(&str, &str)> = authorization.iter().map(|value| ("Authorization", value.as_str())).collect();
+        let mut http = Http::connect_narrow(relay);
+        http.send(request("GET", &query("/stream", parameters), &fields, b""));
+        Self::accept(http).0
+    }
+
+    /// Reads the answer to a request that was sent and must open a stream.
+    #[track_caller]
+    pub fn accept(mut http: Http) -> (Self, Response) {
         let head = http.response_head();
         assert_eq!(head.status, 200, "a stream opens: {head:?} {}", http.unread());
         let chunked = head.field("transfer-encoding") == Some("chunked");

@@ -80,12 +80,27 @@ impl Ws {
     #[track_caller]
     pub fn hello_with(relay: &Relay, role: &str, name: &str, capabilities: &str) -> Self {
         let mut ws = Self::connect(relay);
-        ws.text(format!(
+        ws.say_hello(role, name, capabilities);
+        ws
+    }
+
+    /// Upgrades and says hello on a connection with a small receive buffer.
+    #[track_caller]
+    pub fn narrow(relay: &Relay, role: &str, name: &str, capabilities: &str) -> Self {
+        let mut http = Http::connect_narrow(relay);
+        http.send(upgrade_request(relay, &[]));
+        let mut ws = Self::accept(http);
+        ws.say_hello(role, name, capabilities);
+        ws
+    }
+
+    #[track_caller]
+    fn say_hello(&mut self, role: &str, name: &str, capabilities: &str) {
+        self.text(format!(
             r#"{{"type":"hello","versions":["0.1"],"role":"{role}","identity":{{"agent":"{name}","instance":"{name}-1"}},"capabilities":{capabilities}}}"#
         ));
-        let answer = ws.json();
+        let answer = self.json();
         assert_eq!(answer["type"], "hello", "{answer}");
-        ws
     }
 
     /// A consumer with one subscription `s` to this filter.

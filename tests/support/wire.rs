@@ -3,6 +3,8 @@
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 
+use socket2::{Domain, Socket, Type};
+
 use super::wait::DEADLINE;
 
 /// One connection to the relay.
@@ -16,6 +18,20 @@ impl Wire {
     #[track_caller]
     pub fn connect(address: SocketAddr) -> Self {
         let stream = TcpStream::connect_timeout(&address, DEADLINE).expect("the relay accepts connections");
+        Self::over(stream)
+    }
+
+    /// The same with the smallest receive buffer there is, so that little is on its way to a client that does not
+    /// read.
+    #[track_caller]
+    pub fn connect_narrow(address: SocketAddr) -> Self {
+        let socket = Socket::new(Domain::for_address(address), Type::STREAM, None).unwrap();
+        socket.set_recv_buffer_size(4096).unwrap();
+        socket.connect_timeout(&address.into(), DEADLINE).expect("the relay accepts connections");
+        Self::over(socket.into())
+    }
+
+    fn over(stream: TcpStream) -> Self {
         stream.set_read_timeout(Some(DEADLINE)).unwrap();
         stream.set_write_timeout(Some(DEADLINE)).unwrap();
         stream.set_nodelay(true).unwrap();
