@@ -1,8 +1,17 @@
-//! Every bound of the relay, by floor: unit, default, and what the peer sees when it is reached.
+//! Every bound of the relay, by floor: unit, default, and what the peer sees when it is reached (contract §1).
 //!
 //! [`Limits`] is a plain value made once by `ops/config.rs` and handed down; nothing below reads a setting from
-//! elsewhere. Bounds that no operator needs to turn are constants here.
+//! elsewhere. Bounds that no operator needs to turn are constants here. [`Limits::memory_budget`] adds up what they
+//! allow.
+//!
+//! Invariants, kept by `ops/config.rs` for settings and by the assertions below for constants:
+//! - `body_bytes_max ≤ MESSAGE_BYTES_MAX`, so that offsets into a batch or a block fit 32 bits;
+//! - `body_bytes_max + FRAMING_BYTES ≤ write_queue_bytes_max ≤ backlog_bytes_max`, and the first of these fits
+//!   `delivery_bytes_max`: one event of the largest accepted size can always be delivered (§9);
+//! - `body_bytes_max ≤ receiving_bytes_max`: one body of the largest accepted size can always be received;
+//! - `replay_bytes_min ≤ replay_bytes_max`: an admitted event always finds room once older ones have left.
 
+use std::fmt;
 use std::time::Duration;
 
 /// Every settable bound. Counts and sizes are ≥ 1.
@@ -78,10 +87,30 @@ pub const DISCARD_TIME: Duration = Duration::from_secs(5);
 pub const JSON_DEPTH_MAX: usize = 128;
 /// Evicted sessions remembered, so that a resume from one is told of the gap.
 pub const TOMBSTONES_MAX: usize = 4096;
+/// They take at most one part in this many of `replay_bytes_max`, names included; beyond it the oldest are forgotten.
+pub const TOMBSTONES_SHARE: usize = 16;
 /// Cores of one process: positions of cores fit one mask.
 pub const CORES_MAX: usize = 64;
 /// Bytes that extra framing may add to one message in a write queue.
 pub const FRAMING_BYTES: usize = 64 << 10;
+/// Largest settable `body_bytes_max`. Spans and runs are 32-bit; a quarter of their range leaves room for framing
+/// and for the messages that share a block.
+pub const MESSAGE_BYTES_MAX: usize = 1 << 30;
+/// Events of the largest accepted size that the replay memory must hold per core: one that is being admitted, and as
+/// much again for what stands beside it while segments are compacted and returned.
+pub const REPLAY_EVENTS_PER_CORE_MIN: usize = 4;
+/// Bytes of a bearer token; a longer one is refused at start. Presented tokens are compared at this fixed size.
+pub const TOKEN_BYTES_MAX: usize = 1024;
+/// Largest settable number of connections.
+pub const CONNECTIONS_MAX: usize = 1_000_000;
+/// What is counted for one connection's own state (slab entry, subscription, class membership) in the budget.
+pub const CONNECTION_BYTES: usize = 1 << 10;
+
+const _: () = assert!(MESSAGE_BYTES_MAX + FRAMING_BYTES < u32::MAX as usize / 2);
+const _: () = assert!(CORES_MAX <= u64::BITS as usize);
+const _: () = assert!(TOKEN_BYTES_MAX.is_multiple_of(size_of::<u64>()));
+const _: () = assert!(PING_INTERVAL.as_secs() * 2 < PEER_SILENCE_MAX.as_secs());
+const _: () = assert!(REPLAY_EVENTS_PER_CORE_MIN >= 2);
 
 impl Default for Limits {
     fn default() -> Self {
@@ -111,5 +140,108 @@ impl Default for Limits {
             hello_time: Duration::from_secs(10),
             hello_bytes_max: 64 << 10,
         }
+    }
+}
+
+impl Limits {
+    /// The least `replay_bytes_max` for that many cores: below it, a core could be unable to admit an event of the
+    /// largest accepted size even with every other session evicted.
+    #[must_use]
+    pub fn replay_bytes_min(cores: usize, body_bytes_max: usize) -> usize {
+        cores.saturating_mul(REPLAY_EVENTS_PER_CORE_MIN).saturating_mul(body_bytes_max)
+    }
+
+    /// What all bounds together allow a process of that many cores to hold, item by item.
+    ///
+    /// A write queue has no item of its own: what it holds are slices of delivery blocks, and what is copied out of
+    /// them counts as backlog.
+    #[must_use]
+    pub fn memory_budget(&self, cores: usize) -> MemoryBudget {
+        MemoryBudget {
+            items: [
+                ("replay buffers", self.replay_bytes_max),
+                ("delivery blocks", self.delivery_bytes_max.saturating_mul(cores)),
+                ("backlogs of slow consumers", self.backlog_bytes_max),
+                ("bodies and messages being received", self.receiving_bytes_max),
+                ("request heads being received", self.head_bytes_max.saturating_mul(self.connections_max)),
+                ("connections", CONNECTION_BYTES.saturating_mul(self.connections_max)),
+            ],
+        }
+    }
+}
+
+/// The bytes a process may hold by its bounds: an itemised sum, for the operator. Displayed on one line.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MemoryBudget {
+    items: [(&'static str, usize); 6],
+}
+
+impl MemoryBudget {
+    /// What is bounded, and its bound in bytes.
+    #[must_use]
+    pub fn items(&self) -> &[(&'static str, usize)] {
+        &self.items
+    }
+
+    /// The sum in bytes; saturates.
+    #[must_use]
+    pub fn total_bytes(&self) -> usize {
+        self.items.iter().fold(0, |sum, (_, bytes)| sum.saturating_add(*bytes))
+    }
+}
+
+impl fmt::Display for MemoryBudget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mib = |bytes: usize| bytes.div_ceil(1 << 20);
+        write!(f, "at most {} MiB:", mib(self.total_bytes()))?;
+        for (index, (what, bytes)) in self.items.iter().enumerate() {
+            let separator = if index == 0 { " " } else { ", " };
+            write!(f, "{separator}{what} {} MiB", mib(*bytes))?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_defaults_keep_the_relations_between_bounds() {
+        let limits = Limits::default();
+        let largest = limits.body_bytes_max + FRAMING_BYTES;
+        assert!(largest <= limits.write_queue_bytes_max);
+        assert!(limits.write_queue_bytes_max <= limits.backlog_bytes_max);
+        assert!(largest <= limits.delivery_bytes_max);
+        assert!(limits.body_bytes_max <= limits.receiving_bytes_max);
+        assert!(limits.body_bytes_max <= MESSAGE_BYTES_MAX);
+        assert!(Limits::replay_bytes_min(16, limits.body_bytes_max) <= limits.replay_bytes_max);
+        assert_eq!(limits.from_positions_max, limits.sessions_max);
+    }
+
+    #[test]
+    fn the_memory_budget_is_the_sum_of_its_items() {
+        let limits = Limits {
+            replay_bytes_max: 4 << 20,
+            delivery_bytes_max: 3 << 20,
+            backlog_bytes_max: 2 << 20,
+            receiving_bytes_max: 1 << 20,
+            head_bytes_max: 1 << 10,
+            connections_max: 1024,
+            ..Limits::default()
+        };
+        let budget = limits.memory_budget(2);
+        assert_eq!(budget.total_bytes(), (4 + 2 * 3 + 2 + 1 + 1 + 1) << 20);
+        assert_eq!(
+            budget.to_string(),
+            "at most 15 MiB: replay buffers 4 MiB, delivery blocks 6 MiB, backlogs of slow consumers 2 MiB, \
+             bodies and messages being received 1 MiB, request heads being received 1 MiB, connections 1 MiB"
+        );
+    }
+
+    #[test]
+    fn the_memory_budget_saturates_instead_of_wrapping() {
+        let limits = Limits { delivery_bytes_max: usize::MAX, ..Limits::default() };
+        assert_eq!(limits.memory_budget(64).total_bytes(), usize::MAX);
     }
 }

@@ -1,5 +1,7 @@
 //! The capture ceiling: what a lowered event keeps, byte for byte (contract §5).
 
+#![allow(clippy::unwrap_used, reason = "a broken expectation is how a test fails")]
+
 mod support;
 
 use support::*;
@@ -23,7 +25,7 @@ fn session_event(kind: &str, seq: u64) -> EventBuilder {
 fn check(cases: &[Case]) {
     let relay = Relay::plain();
     for (seq, case) in cases.iter().enumerate() {
-        let seq = seq as u64;
+        let seq = seq as u64 + 1;
         let mut stream = Sse::subscribe(&relay, &[("capture", case.ceiling)]);
         let mut socket = Ws::hello(&relay, "consumer", "watcher");
         socket.subscribe("s", &format!(r#""capture":"{}""#, case.ceiling));
@@ -37,7 +39,7 @@ fn check(cases: &[Case]) {
         relay.publish(&[sent.build()]);
         assert_eq!(stream.event(), expected, "{} {} under {}", case.kind, case.capture, case.ceiling);
         assert_eq!(socket.message(), expected, "the same on a WebSocket");
-        let from = format!(r#"[{{"session":"s","seq":{}}}]"#, seq.saturating_sub(1));
+        let from = format!(r#"[{{"session":"s","seq":{}}}]"#, seq - 1);
         let replayed = Sse::replay(&relay, &[("capture", case.ceiling), ("from", &from)]);
         assert_eq!(replayed.last().map(Message::data), Some(expected.as_str()), "the same in a replay");
         let mut full = Sse::replay(&relay, &[("from", &from)]);
@@ -79,7 +81,6 @@ fn fields_above_the_target_go_wherever_they_are() {
         case("tool.failed", r#"{"error":{"type":"E","message":"secret"}}"#, r#"{"error":{"type":"E"}}"#),
         case("tool.failed", r#"{"error":{"message":"secret"}}"#, r#"{"error":{}}"#),
         case("tool.failed", r#"{"error.message":"secret","kept":1}"#, r#"{"kept":1}"#),
-        case("tool.failed", r#"{"error":{"message.more":1,"message":2}}"#, r#"{"error":{"message.more":1}}"#),
         case("run.started", r#"{"prompt":"secret"}"#, "{}"),
         case("run.started", r#"{"prompt":{"deep":[1]},"a":[],"prompt":2,"b":{}}"#, r#"{"a":[],"b":{}}"#),
         case("run.started", r#"{"pr\u006fmpt":"secret","Prompt":1}"#, r#"{"Prompt":1}"#),

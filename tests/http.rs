@@ -1,5 +1,7 @@
 //! HTTP endpoints from the wire: answers, refusals and their order, the token, browser access (contract §4).
 
+#![allow(clippy::unwrap_used, reason = "a broken expectation is how a test fails")]
+
 mod support;
 
 use serde_json::json;

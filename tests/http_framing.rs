@@ -3,6 +3,8 @@
 //! A parser that forgives is how one request is smuggled inside another: everything doubtful is 400 and the end of
 //! the connection, and nothing behind it is ever answered.
 
+#![allow(clippy::unwrap_used, reason = "a broken expectation is how a test fails")]
+
 mod support;
 
 use std::io::{ErrorKind, Read, Write};

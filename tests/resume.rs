@@ -1,5 +1,7 @@
 //! Replay and resume: positions, exhaustion, eviction, and the seam between replay and live (contract §3).
 
+#![allow(clippy::unwrap_used, reason = "a broken expectation is how a test fails")]
+
 mod support;
 
 use std::thread;

@@ -1,5 +1,7 @@
 //! The event stream from the wire: head, framing, ids, comments, parameters (contract §4).
 
+#![allow(clippy::unwrap_used, reason = "a broken expectation is how a test fails")]
+
 mod support;
 
 use support::*;

@@ -1,3 +1,170 @@
 //! The event loop: the only code that knows `mio`.
+//!
+//! One core is one thread with a poll, a listener, connections, a timer wheel, a mailbox and a [`Service`]. Cores share a few
+//! counts ([`process`]) and send each other mail ([`mailbox`]); there is no lock. What stands above sees [`service`] alone.
+//!
+//! # A turn
+//!
+//! 1. *Poll*, and read the clock. Edges are remembered in the connections they belong to.
+//! 2. *Accept*, within a budget; a core that has many more connections than another hands them over.
+//! 3. *Expire* deadlines and alarms.
+//! 4. *Read* connections with input, within a budget each and together; decoded requests and messages go to the service.
+//! 5. *Mail*: bags filled so far leave; the fan-out lane is emptied, the ingest lane within a budget.
+//! 6. *Work*: [`Service::on_turn`]. Where it sent its own core mail, 5 and 6 happen again, so that with one core an event
+//!    goes from its socket to all write queues within one turn.
+//! 7. *Flush*: answers first, then consumers in turn, within a budget; each takes all that is ready for it.
+//! 8. *Bounds*: backlogs, delivery blocks, whether publishers have to wait; then blocks nobody refers to are free again.
+//!
+//! What a budget leaves over stays on a list, and then the next poll does not sleep. So an idle core adds no delay, and a busy
+//! one coalesces by itself.
+//!
+//! # Where to read on
+//!
+//! `core.rs` has the turn; `input.rs` and `flush.rs` the two directions; `http.rs`, `websocket.rs` and `event_stream.rs` what
+//! connections speak, without sockets; `blocks.rs` and `write_queue.rs` how one copy of an event reaches a thousand
+//! consumers; `pacing.rs` who has to wait for whom; `drain.rs` the end.
 
+mod blocks;
+mod connection;
+mod core;
+mod drain;
+mod event_stream;
+mod expiry;
+mod flush;
+mod http;
+mod input;
+mod io;
+mod listener;
+mod mailbox;
+mod pacing;
+mod process;
 pub mod service;
+mod socket;
+pub mod timer_wheel;
+mod token;
+mod websocket;
+mod write_queue;
+
+use std::io::Result;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+
+use ::mio::{Poll, Waker};
+use crossbeam_channel::unbounded;
+use tracing::error;
+
+pub use drain::Outcome;
+
+use self::core::{Clock, Core, Handover, Parts};
+use self::mailbox::Bell;
+use self::process::Process;
+use self::service::{CoreId, Service};
+use crate::limits::Limits;
+use crate::ops::metrics::Metrics;
+
+/// What an engine is started with.
+#[derive(Debug, Clone)]
+pub struct EngineConfig {
+    /// Where to listen; port 0 stands for any free one.
+    pub address: SocketAddr,
+    /// How many cores, 1 to [`crate::limits::CORES_MAX`].
+    pub cores: usize,
+    /// Every bound.
+    pub limits: Limits,
+}
+
+/// The running cores.
+#[derive(Debug)]
+pub struct Engine {
+    address: SocketAddr,
+    process: Arc<Process>,
+    threads: Vec<JoinHandle<Outcome>>,
+}
+
+/// Asks the engine to drain; may be cloned and sent anywhere.
+#[derive(Debug, Clone)]
+pub struct Stopper(Arc<Process>);
+
+impl Stopper {
+    /// Begins the drain, once.
+    pub fn stop(&self) {
+        self.0.drain();
+    }
+}
+
+impl Engine {
+    /// Takes the port and starts a thread per core, each with a service of its own. When this returns, clients are served.
+    ///
+    /// # Errors
+    /// The port is taken or the address is not of this machine, or the process lacks descriptors or threads.
+    ///
+    /// # Panics
+    /// With no core, or more than [`crate::limits::CORES_MAX`].
+    pub fn start<S: Service + Send + 'static>(
+        config: EngineConfig,
+        metrics: &Metrics,
+        mut service: impl FnMut(CoreId) -> S,
+    ) -> Result<Self> {
+        let cores = config.cores;
+        let (address, listeners) = listener::bind(config.address, cores)?;
+        let polls = (0..cores).map(|_| Poll::new()).collect::<Result<Vec<_>>>()?;
+        let bells = polls.iter().map(|poll| Ok(Bell::new(Waker::new(poll.registry(), token::WAKER)?)));
+        let bells: Arc<[Bell]> = bells.collect::<Result<Vec<_>>>()?.into();
+        let process = Arc::new(Process::new(config.limits, bells.clone()));
+        let (to, incoming): (Vec<_>, Vec<_>) = (0..cores).map(|_| unbounded()).unzip();
+        let clock = Clock::start();
+        let resources = polls.into_iter().zip(listeners).zip(mailbox::mailboxes(&bells)).zip(incoming);
+        let mut ready = Vec::with_capacity(cores);
+        for (core, (((poll, listener), mailbox), incoming)) in (0..).map(CoreId).zip(resources) {
+            let handover = Handover { to: to.clone(), incoming };
+            let metrics = metrics.core(usize::from(core.0));
+            let process = process.clone();
+            let parts = Parts { core, poll, listener, process, mailbox, handover, metrics, clock };
+            ready.push(Core::new(parts, service(core))?);
+        }
+        let spawn = |(index, core)| thread::Builder::new().name(format!("core-{index}")).spawn(move || run(core));
+        let threads = ready.into_iter().enumerate().map(spawn).collect::<Result<Vec<_>>>()?;
+        Ok(Self { address, process, threads })
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub const fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// What ends it.
+    #[must_use]
+    pub fn stopper(&self) -> Stopper {
+        Stopper(self.process.clone())
+    }
+
+    /// Waits for the end of all cores.
+    #[must_use]
+    pub fn join(self) -> Outcome {
+        let outcomes = self.threads.into_iter().map(|thread| thread.join().unwrap_or(Outcome::TimedOut));
+        let timed_out = outcomes.filter(|outcome| *outcome == Outcome::TimedOut).count();
+        if timed_out == 0 { Outcome::Drained } else { Outcome::TimedOut }
+    }
+}
+
+/// A core's thread. A core that cannot go on takes the process with it: its listener would go on taking clients, and its
+/// sessions would be a black hole for everybody else.
+fn run<S: Service>(core: Core<S>) -> Outcome {
+    let guard = AbortOnPanic;
+    let result = core.run();
+    std::mem::forget(guard);
+    result.unwrap_or_else(|error| {
+        error!(%error, "the poll of a core failed");
+        std::process::abort()
+    })
+}
+
+struct AbortOnPanic;
+
+impl Drop for AbortOnPanic {
+    fn drop(&mut self) {
+        std::process::abort();
+    }
+}

@@ -55,13 +55,17 @@ pub trait Service {
     /// The queue of a connection that asked for it ([`Outbox::notify_drained`]) has run empty.
     fn on_drained(&mut self, out: &mut dyn Outbox<Self::Mail>, conn: ConnId);
 
+    /// All backlogs together are over their bound and this connection has the largest: it has to be cut
+    /// ([`Outbox::cut`]), with whatever the service wants to say. If it is not, the engine cuts it without a word.
+    fn on_overflow(&mut self, out: &mut dyn Outbox<Self::Mail>, conn: ConnId);
+
     /// The service's own alarm of a connection ([`Outbox::arm`]) went off. One shot.
     fn on_alarm(&mut self, out: &mut dyn Outbox<Self::Mail>, conn: ConnId);
 
     /// Mail from a service of another core (or this one).
     fn on_mail(&mut self, out: &mut dyn Outbox<Self::Mail>, from: CoreId, mail: Self::Mail);
 
-    /// Once per turn, after input and mail and before the flush: budgeted work (admission in slices, fan-out, replay
+    /// At least once per turn (again where mail to its own core was taken in between), after input and mail and before the flush: budgeted work (admission in slices, fan-out, replay
     /// pages). Answers whether work is left, in which case the next poll does not sleep.
     fn on_turn(&mut self, out: &mut dyn Outbox<Self::Mail>) -> Work;
 

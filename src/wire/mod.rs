@@ -1,6 +1,11 @@
 //! Codecs: bytes ⇄ values. They know no socket, no protocol above them and no policy.
 
+mod digits;
 pub mod http1;
+pub mod json;
+pub mod sse;
+pub mod url;
+pub mod websocket;
 
 /// What every decoder answers: a value and how many input bytes it took, a request for more bytes, or a fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

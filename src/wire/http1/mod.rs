@@ -1,5 +1,13 @@
 //! HTTP/1.1 of the server's side: request heads and bodies in, responses out. Sans-IO.
 
+pub mod body;
+pub mod chunk;
+mod framing;
 pub mod head;
+pub mod response;
+pub mod status;
 
-pub use head::RequestHead;
+pub use body::BodyDecoder;
+pub use chunk::StreamFraming;
+pub use framing::Framing;
+pub use head::{RequestHead, Version};

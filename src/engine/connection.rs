@@ -1,0 +1,269 @@
+//! One TCP peer: its socket, what it speaks, what waits to be written and what was left over of what was read.
+//!
+//! Owns the state that every kind of connection has. What its bytes mean is its half's business (`http.rs`,
+//! `websocket.rs`, `event_stream.rs`); who reads and writes it, the core's (`input.rs`, `flush.rs`).
+//!
+//! - `phase` only moves on: Open → Finishing (nothing is queued any more, the peer's input is thrown away) → Lingering
+//!   (our side is shut; read until the peer's end, so that no reset overtakes our last words) → Over.
+//! - `ending` is some from the moment the end is decided: the first reason is the one that counts.
+//! - Readiness is remembered, since edges come once: `readable` and `writable` are true until a call said otherwise.
+
+use std::time::Duration;
+
+use crate::base::time::{Deadline, Now};
+use crate::engine::event_stream::{self, EventStream};
+use crate::engine::http::Http;
+use crate::engine::service::Ending;
+use crate::engine::socket::Socket;
+use crate::engine::websocket::WebSocket;
+use crate::engine::write_queue::WriteQueue;
+use crate::limits::DISCARD_BYTES_MAX;
+use crate::ops::metrics::ConnectionKind;
+use crate::wire::websocket::frame::frame_len;
+
+/// Bytes of answers that may wait for the socket before the next pipelined request is taken.
+const ANSWER_BYTES_MAX: usize = 256 << 10;
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Connection {
+    pub(super) socket: Socket,
+    pub(super) half: Half,
+    pub(super) phase: Phase,
+    pub(super) ending: Option<Ending>,
+    pub(super) queue: WriteQueue,
+    pub(super) leftover: Option<Box<Leftover>>,
+    pub(super) timers: Timers,
+    /// When the socket last took something, or something was queued for an idle one.
+    pub(super) progress_at: Now,
+    /// What it counts for in the process's receiving bytes.
+    pub(super) receiving_bytes: usize,
+    pub(super) flags: Flags,
+}
+
+/// What a connection speaks.
+#[derive(Debug)]
+pub(super) enum Half {
+    /// Boxed, as the one that no idle consumer has.
+    Http(Box<Http>),
+    WebSocket(WebSocket),
+    EventStream(EventStream),
+}
+
+/// How far the end of a connection has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// In use.
+    Open,
+    /// What is queued is the last.
+    Finishing(Farewell),
+    /// Everything was written and our side is shut.
+    Lingering(Farewell),
+    /// Nothing more is read or written; the core is about to drop it.
+    Over,
+}
+
+/// How long and for how much a peer is waited for at the end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Farewell {
+    /// How long, from the last progress of the socket; milliseconds.
+    patience_ms: u32,
+    /// The time runs from the beginning instead.
+    strict: bool,
+    /// Bytes of input that are still thrown away.
+    discard_bytes: u32,
+}
+
+/// Input that could not be used yet.
+#[derive(Debug)]
+pub(super) struct Leftover {
+    pub(super) bytes: Vec<u8>,
+    /// Where it begins in `bytes`.
+    pub(super) start: usize,
+    /// It has been decoded in vain and waits for more; otherwise it has not been looked at.
+    pub(super) partial: bool,
+}
+
+/// The deadlines of a connection. The wheel has an entry for it at `armed`, perhaps others that have become pointless.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Timers {
+    /// The engine's own.
+    pub(super) deadline: Deadline,
+    /// The service's.
+    pub(super) alarm: Deadline,
+    pub(super) armed: Deadline,
+}
+
+/// Never.
+pub(super) const NEVER: Deadline = Deadline(u64::MAX);
+
+/// What is true of a connection, apart from its phase.
+#[derive(Debug, Clone, Copy, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "independent facts, not a state machine")]
+pub(super) struct Flags {
+    /// Something may be there to read.
+    pub(super) readable: bool,
+    /// The socket may take something.
+    pub(super) writable: bool,
+    /// The peer's end has been announced, or read.
+    pub(super) peer_ended: bool,
+    /// The service asked that nothing more be handed over.
+    pub(super) parked: bool,
+    /// Its input waits until the process holds less.
+    pub(super) starved: bool,
+    /// The service has seen it and will hear of its end.
+    pub(super) known: bool,
+    /// The time for the peer's close is not extended by progress.
+    pub(super) strict: bool,
+    /// It counts toward the connection limit.
+    pub(super) counted: bool,
+    /// The service waits for its queue to run empty.
+    pub(super) tell_drained: bool,
+    /// It is on the list of that name.
+    pub(super) in_input: bool,
+    /// It is on one of the two flush lists.
+    pub(super) in_flush: bool,
+    /// It is on the list of that name.
+    pub(super) in_lagging: bool,
+    /// It is on the list of that name.
+    pub(super) in_heavy: bool,
+}
+
+impl Farewell {
+    /// Patience from the last progress on, and input up to [`DISCARD_BYTES_MAX`].
+    pub(super) fn new(patience: Duration) -> Self {
+        let patience_ms = u32::try_from(patience.as_millis()).unwrap_or(u32::MAX);
+        Self { patience_ms, strict: false, discard_bytes: DISCARD_BYTES_MAX as u32 }
+    }
+
+    /// The same, but the time is not extended by progress.
+    pub(super) fn strict(patience: Duration) -> Self {
+        Self { strict: true, ..Self::new(patience) }
+    }
+
+    /// Shortens the patience.
+    pub(super) fn shorten(&mut self, patience: Duration) {
+        let patience_ms = u32::try_from(patience.as_millis()).unwrap_or(u32::MAX);
+        self.patience_ms = self.patience_ms.min(patience_ms);
+    }
+
+    /// When the patience ends, if the socket made its last progress then.
+    pub(super) fn deadline(self, progress_at: Now) -> Deadline {
+        progress_at.after(Duration::from_millis(u64::from(self.patience_ms)))
+    }
+
+    /// Whether progress extends the patience.
+    pub(super) const fn is_extensible(self) -> bool {
+        !self.strict
+    }
+
+    /// Input was thrown away. Whether more may be.
+    pub(super) fn discard(&mut self, bytes: usize) -> bool {
+        let left = u32::try_from(bytes).ok().and_then(|bytes| self.discard_bytes.checked_sub(bytes));
+        self.discard_bytes = left.unwrap_or(0);
+        left.is_some()
+    }
+}
+
+impl Leftover {
+    /// What could not be used.
+    pub(super) fn rest(&mut self) -> &mut [u8] {
+        self.bytes.get_mut(self.start..).unwrap_or_default()
+    }
+}
+
+impl Timers {
+    /// The earlier of both.
+    pub(super) fn next(&self) -> Deadline {
+        self.deadline.min(self.alarm)
+    }
+}
+
+impl Connection {
+    /// A fresh connection, which speaks HTTP.
+    pub(super) fn new(socket: Socket, now: Now) -> Self {
+        Self {
+            socket,
+            half: Half::Http(Box::default()),
+            phase: Phase::Open,
+            ending: None,
+            queue: WriteQueue::default(),
+            leftover: None,
+            timers: Timers { deadline: NEVER, alarm: NEVER, armed: NEVER },
+            progress_at: now,
+            receiving_bytes: 0,
+            flags: Flags { writable: true, ..Flags::default() },
+        }
+    }
+
+    pub(super) const fn kind(&self) -> ConnectionKind {
+        match self.half {
+            Half::Http(_) => ConnectionKind::Http,
+            Half::WebSocket(_) => ConnectionKind::WebSocket,
+            Half::EventStream(_) => ConnectionKind::EventStream,
+        }
+    }
+
+    /// Whether frames and messages may be queued.
+    pub(super) fn takes_pushes(&self) -> bool {
+        self.phase == Phase::Open
+            && self.ending.is_none()
+            && match &self.half {
+                Half::Http(_) => false,
+                Half::WebSocket(half) => half.is_open(),
+                Half::EventStream(_) => true,
+            }
+    }
+
+    /// Whether input can be made use of now, be it only by throwing it away.
+    pub(super) fn takes_input(&self) -> bool {
+        match (self.phase, &self.half) {
+            (Phase::Over, _) => false,
+            (Phase::Finishing(_) | Phase::Lingering(_), _) => true,
+            (Phase::Open, _) if self.flags.parked => false,
+            (Phase::Open, Half::Http(half)) => half.takes_input() && self.queue.bytes() <= ANSWER_BYTES_MAX,
+            (Phase::Open, Half::WebSocket(half)) => half.takes_input(),
+            (Phase::Open, Half::EventStream(_)) => true,
+        }
+    }
+
+    /// Whether there is input to be looked at.
+    pub(super) fn has_input(&self) -> bool {
+        self.flags.readable || self.leftover.as_ref().is_some_and(|leftover| !leftover.partial)
+    }
+
+    /// Whether its reading is bounded by what the process receives altogether.
+    pub(super) fn is_receiving(&self) -> bool {
+        self.phase == Phase::Open
+            && match &self.half {
+                Half::Http(half) => half.is_receiving(),
+                Half::WebSocket(_) => true,
+                Half::EventStream(_) => false,
+            }
+    }
+
+    /// Memory held by what has come in and is not complete, bytes.
+    pub(super) fn held_bytes(&self) -> usize {
+        let leftover = self.leftover.as_ref().map_or(0, |leftover| leftover.bytes.capacity());
+        let half = match &self.half {
+            Half::Http(half) => half.held_bytes(),
+            Half::WebSocket(half) => half.held_bytes(),
+            Half::EventStream(_) => 0,
+        };
+        leftover + half
+    }
+
+    /// Whether the head of a request has come in part.
+    pub(super) fn has_partial_head(&self) -> bool {
+        self.leftover.as_ref().is_some_and(|leftover| leftover.partial)
+    }
+
+    /// How to tell the length of a message in its queue.
+    pub(super) const fn message_len(&self) -> fn(&[u8]) -> Option<usize> {
+        match &self.half {
+            Half::WebSocket(_) => frame_len,
+            Half::EventStream(half) => event_stream::message_len(half.framing()),
+            Half::Http(_) => |_| None,
+        }
+    }
+}

@@ -1,0 +1,425 @@
+//! One core: a thread, its poll, its connections, its service; and the turn that it does over and over.
+//!
+//! Owns the order of a turn (see the parent module) and the clock: it is read once per turn, here and nowhere else; everybody
+//! else is handed [`Now`].
+//!
+//! Invariant: the core does not sleep while anything waits that no event will announce: input or output left over from a
+//! budget, mail, a service with work left. Before it sleeps it raises its flag and looks once more, so that nobody has to
+//! ring for a core that is awake.
+
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver, Sender};
+use mio::net::{TcpListener, TcpStream};
+use mio::{Events, Poll};
+use tracing::debug;
+
+use crate::base::time::{Deadline, Now};
+use crate::engine::connection::Connection;
+use crate::engine::drain::{Drain, Outcome};
+use crate::engine::input::CONNECTION_BYTES_MAX;
+use crate::engine::io::Io;
+use crate::engine::listener::{Accepted, Acceptor};
+use crate::engine::mailbox::{Letter, Mailbox};
+use crate::engine::process::Process;
+use crate::engine::service::{ConnId, CoreId, Ending, HttpFault, Outbox, Service, WebSocketClose, Work};
+use crate::engine::socket::Socket;
+use crate::engine::token;
+use crate::ops::metrics::{self, ConnectionKind, CoreMetrics};
+
+/// Events taken from one poll; more come with the next.
+const EVENTS_MAX: usize = 1024;
+/// Connections accepted in one turn.
+const ACCEPTS_MAX: usize = 64;
+/// Connections being refused at the same time; further ones are dropped without a word.
+const REFUSING_MAX: usize = 64;
+/// Letters taken from the ingest lane in one turn. Fan-out is taken whole: it is what makes room.
+const INGEST_LETTERS_MAX: usize = 512;
+/// How often mail that a core sends itself is delivered within one turn.
+const SELF_MAIL_ROUNDS: usize = 4;
+/// How long a core sleeps at most while something may change elsewhere without an event.
+const LOOK_AGAIN: Duration = Duration::from_millis(1);
+
+/// The clock of the process: all cores count from the same moment.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Clock(Instant);
+
+impl Clock {
+    /// Time begins.
+    pub(super) fn start() -> Self {
+        Self(Instant::now())
+    }
+
+    fn now(self) -> Now {
+        Now(u64::try_from(self.0.elapsed().as_millis()).unwrap_or(u64::MAX))
+    }
+}
+
+/// The way of accepted sockets to cores with fewer of them. Their places are already counted.
+#[derive(Debug)]
+pub(super) struct Handover {
+    pub(super) to: Vec<Sender<TcpStream>>,
+    pub(super) incoming: Receiver<TcpStream>,
+}
+
+/// What a core is made of.
+#[derive(Debug)]
+pub(super) struct Parts<M> {
+    pub(super) core: CoreId,
+    pub(super) poll: Poll,
+    pub(super) listener: TcpListener,
+    pub(super) process: Arc<Process>,
+    pub(super) mailbox: Mailbox<M>,
+    pub(super) handover: Handover,
+    pub(super) metrics: Arc<CoreMetrics>,
+    pub(super) clock: Clock,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Core<S: Service> {
+    pub(super) service: S,
+    pub(super) io: Io<S::Mail>,
+    pub(super) drain: Option<Drain>,
+    /// What the service said when it was last asked.
+    pub(super) work: Work,
+    /// The read buffer.
+    pub(super) buffer: Vec<u8>,
+    /// Frames on their way from a half into a queue.
+    pub(super) replies: Vec<u8>,
+    /// Connections whose deadline has come.
+    pub(super) due: Vec<ConnId>,
+    poll: Poll,
+    acceptor: Acceptor,
+    handover: Handover,
+    clock: Clock,
+    in_debt: bool,
+}
+
+impl<S: Service> Core<S> {
+    pub(super) fn new(parts: Parts<S::Mail>, service: S) -> io::Result<Self> {
+        let acceptor = Acceptor::new(parts.listener, parts.poll.registry())?;
+        Ok(Self {
+            service,
+            io: Io::new(parts.core, parts.process, parts.metrics, parts.mailbox),
+            drain: None,
+            work: Work::Idle,
+            buffer: vec![0; CONNECTION_BYTES_MAX],
+            replies: Vec::new(),
+            due: Vec::new(),
+            poll: parts.poll,
+            acceptor,
+            handover: parts.handover,
+            clock: parts.clock,
+            in_debt: false,
+        })
+    }
+
+    /// Turns until the process has drained.
+    ///
+    /// # Errors
+    /// The poll failed: this core can do nothing any more.
+    pub(super) fn run(mut self) -> io::Result<Outcome> {
+        let mut events = Events::with_capacity(EVENTS_MAX);
+        loop {
+            self.poll(&mut events)?;
+            if let Some(outcome) = self.turn(&events) {
+                return Ok(outcome);
+            }
+        }
+    }
+
+    fn poll(&mut self, events: &mut Events) -> io::Result<()> {
+        self.io.now = self.clock.now();
+        let mut timeout = self.timeout();
+        let sleeps = timeout != Some(Duration::ZERO);
+        if sleeps {
+            self.io.mailbox.bell().before_sleep();
+            if self.has_outside_work() {
+                timeout = Some(Duration::ZERO);
+            }
+        }
+        let result = self.poll.poll(events, timeout);
+        if sleeps {
+            self.io.mailbox.bell().after_sleep();
+        }
+        self.io.now = self.clock.now();
+        match result {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(()),
+            result => result,
+        }
+    }
+
+    /// One turn, in the order that the parent module promises.
+    fn turn(&mut self, events: &Events) -> Option<Outcome> {
+        self.io.metrics.turns.increment();
+        self.note(events);
+        self.accept();
+        self.begin_drain();
+        self.expire();
+        self.read();
+        self.reap();
+        self.exchange_mail();
+        self.reap();
+        self.io.flush();
+        self.tell_drained();
+        self.cut_backlogs();
+        self.io.reclaim_blocks();
+        self.io.tidy_lagging();
+        self.in_debt = self.io.pace();
+        let outcome = self.drain();
+        self.reap();
+        self.io.mailbox.dispatch();
+        self.io.blocks.end_turn();
+        self.io.metrics.delivery_block_bytes.set(self.io.blocks.bytes_in_use() as u64);
+        outcome
+    }
+
+    // ── sleeping ──
+
+    /// How long to sleep; none: until an event.
+    fn timeout(&self) -> Option<Duration> {
+        let lists = &self.io.lists;
+        let busy = !lists.input.is_empty()
+            || !lists.answers.is_empty()
+            || !lists.consumers.is_empty()
+            || self.acceptor.is_ready()
+            || self.work == Work::Left
+            || self.io.mailbox.has_mail();
+        if busy {
+            return Some(Duration::ZERO);
+        }
+        let looks_again = self.work == Work::Held || self.in_debt || !lists.starved.is_empty();
+        let deadline = [self.io.wheel.next_deadline(), self.acceptor.retry_at(), self.drain_deadline()];
+        let sleep = |deadline: Deadline| Duration::from_millis(deadline.0.saturating_sub(self.io.now.0));
+        let timer = deadline.into_iter().flatten().min().map(sleep);
+        if looks_again { Some(timer.map_or(LOOK_AGAIN, |timer| timer.min(LOOK_AGAIN))) } else { timer }
+    }
+
+    /// What other threads may have brought since the last look.
+    fn has_outside_work(&self) -> bool {
+        self.io.mailbox.has_mail()
+            || !self.handover.incoming.is_empty()
+            || (self.drain.is_none() && self.io.process.is_draining())
+    }
+
+    // ── connections come and go ──
+
+    fn note(&mut self, events: &Events) {
+        for event in events {
+            match event.token() {
+                token::WAKER => {}
+                token::LISTENER => self.acceptor.on_ready(),
+                connection => {
+                    let id = token::connection(connection);
+                    let now = self.io.now;
+                    let Some(conn) = self.io.connection(id) else { continue };
+                    if event.is_readable() || event.is_read_closed() || event.is_error() {
+                        conn.flags.readable = true;
+                        conn.flags.peer_ended |= event.is_read_closed();
+                        self.io.schedule_input(id);
+                    }
+                    if event.is_writable() || event.is_error() {
+                        self.io.on_writable(id, now);
+                    }
+                }
+            }
+        }
+    }
+
+    fn accept(&mut self) {
+        for _ in 0..ACCEPTS_MAX {
+            if !self.accept_next() {
+                break;
+            }
+        }
+        while let Ok(stream) = self.handover.incoming.try_recv() {
+            self.take_on(stream);
+        }
+    }
+
+    /// Takes everyone who waits to be accepted, and stops listening.
+    pub(super) fn accept_all(&mut self) {
+        self.acceptor.on_ready();
+        while self.accept_next() {}
+        self.acceptor.close(self.poll.registry());
+    }
+
+    /// Whether there may be a next one.
+    fn accept_next(&mut self) -> bool {
+        match self.acceptor.accept(self.io.now) {
+            Accepted::Nothing => false,
+            Accepted::WithoutDescriptor(stream) => {
+                self.turn_away(stream);
+                true
+            }
+            Accepted::Connection(stream) => {
+                match self.io.process.place(self.io.core) {
+                    None => self.turn_away(stream),
+                    Some(core) if core == self.io.core => self.take_on(stream),
+                    Some(core) => self.hand_over(core, stream),
+                }
+                true
+            }
+        }
+    }
+
+    fn hand_over(&mut self, core: CoreId, stream: TcpStream) {
+        let sent = self.handover.to.get(usize::from(core.0)).is_some_and(|to| to.send(stream).is_ok());
+        if !sent {
+            self.io.process.unplace(core);
+            return;
+        }
+        self.io.metrics.handed_over.increment();
+        if let Some(bell) = self.io.process.bells.get(usize::from(core.0)) {
+            bell.ring();
+        }
+    }
+
+    /// A connection whose place is counted.
+    fn take_on(&mut self, stream: TcpStream) {
+        let Some(id) = self.insert(stream) else {
+            self.io.process.unplace(self.io.core);
+            return;
+        };
+        if let Some(conn) = self.io.connection(id) {
+            conn.flags.counted = true;
+        }
+        self.io.metrics.accepted.increment();
+        self.io.metrics.connections.raise(ConnectionKind::Http);
+        let head_time = self.io.process.limits.head_time;
+        self.io.set_deadline(id, self.io.now.after(head_time));
+    }
+
+    /// A connection that there is no room for: it is answered and not read as one.
+    fn turn_away(&mut self, stream: TcpStream) {
+        self.io.metrics.refused.increment();
+        if self.io.refusing >= REFUSING_MAX {
+            return;
+        }
+        let Some(id) = self.insert(stream) else { return };
+        self.io.refusing += 1;
+        let response = self.service.refusal(HttpFault::Busy, None);
+        self.io.turn_away(id, &response);
+    }
+
+    fn insert(&mut self, stream: TcpStream) -> Option<ConnId> {
+        let now = self.io.now;
+        let (slot, generation) = self.io.connections.insert(Connection::new(Socket::new(stream), now));
+        let id = ConnId { slot, generation };
+        let conn = self.io.connection(id)?;
+        if let Err(error) = conn.socket.register(self.poll.registry(), token::of(id)) {
+            debug!(%error, "connection not registered");
+            self.io.connections.remove(slot, generation);
+            return None;
+        }
+        Some(id)
+    }
+
+    /// Drops the connections that are over and tells the service.
+    fn reap(&mut self) {
+        // Telling of one end may bring about another.
+        while let Some(id) = self.io.lists.doomed.pop() {
+            let Some(mut conn) = self.io.connections.remove(id.slot, id.generation) else { continue };
+            let ending = conn.ending.unwrap_or(Ending::Peer);
+            conn.socket.deregister(self.poll.registry());
+            self.io.process.count_backlog(conn.queue.backlog_bytes(), 0);
+            conn.queue.clear(&mut self.io.blocks);
+            self.io.process.count_receiving(conn.receiving_bytes, 0);
+            self.io.process.unfavour(self.io.favour(id));
+            if conn.flags.counted {
+                self.io.process.unplace(self.io.core);
+                self.io.metrics.connections.lower(conn.kind());
+            } else {
+                self.io.refusing -= 1;
+            }
+            self.io.metrics.endings.increment(label(ending));
+            debug!(slot = id.slot, generation = id.generation, ?ending, "connection over");
+            let known = conn.flags.known;
+            drop(conn);
+            if known {
+                self.service.on_gone(&mut self.io, id, ending);
+            }
+        }
+    }
+
+    // ── mail and work ──
+
+    /// Mail out, mail in, and the service's own work; again where it sent itself mail.
+    fn exchange_mail(&mut self) {
+        self.io.mailbox.dispatch();
+        let mut letters = INGEST_LETTERS_MAX;
+        for _ in 0..SELF_MAIL_ROUNDS {
+            self.take_mail(&mut letters);
+            self.work = self.service.on_turn(&mut self.io);
+            self.io.mailbox.dispatch();
+            if !self.io.mailbox.has_mail() || letters == 0 {
+                break;
+            }
+        }
+    }
+
+    fn take_mail(&mut self, letters: &mut usize) {
+        while let Some(letter) = self.io.mailbox.next_fanout() {
+            match letter {
+                Letter::Mail(from, mail) => self.service.on_mail(&mut self.io, from, mail),
+                Letter::End => self.drain.iter_mut().for_each(|drain| drain.fanout_ends += 1),
+            }
+        }
+        while *letters > 0
+            && let Some(letter) = self.io.mailbox.next_ingest()
+        {
+            *letters -= 1;
+            match letter {
+                Letter::Mail(from, mail) => self.service.on_mail(&mut self.io, from, mail),
+                Letter::End => self.drain.iter_mut().for_each(|drain| drain.ingest_ends += 1),
+            }
+        }
+    }
+
+    fn tell_drained(&mut self) {
+        for id in std::mem::take(&mut self.io.lists.drained) {
+            if self.io.connection(id).is_some_and(|conn| conn.takes_pushes()) {
+                self.service.on_drained(&mut self.io, id);
+            }
+        }
+    }
+
+    /// While all backlogs together are over their bound: cuts the largest of this core, if none elsewhere is larger.
+    fn cut_backlogs(&mut self) {
+        while self.io.process.is_backlog_over() {
+            let largest = self.io.largest_backlog();
+            let bytes = largest.map_or(0, |(_, bytes)| bytes);
+            let Some((id, _)) = largest.filter(|_| self.io.process.has_largest_backlog(self.io.core, bytes)) else {
+                return;
+            };
+            self.service.on_overflow(&mut self.io, id);
+            // A service that does not cut it has it cut without a word.
+            self.io.cut(id, b"", WebSocketClose { code: 1013, reason: "" });
+            if self.io.connections.get(id.slot, id.generation).is_some_and(|conn| conn.queue.backlog_bytes() == bytes) {
+                // What is left is one message begun; it goes with its connection.
+                self.io.doom(id, Ending::SlowConsumer);
+                self.reap();
+            }
+        }
+    }
+}
+
+/// The metric's word for an ending.
+const fn label(ending: Ending) -> metrics::Ending {
+    match ending {
+        Ending::Peer => metrics::Ending::Peer,
+        Ending::SocketError => metrics::Ending::SocketError,
+        Ending::Complete => metrics::Ending::Complete,
+        Ending::Timeout => metrics::Ending::Timeout,
+        Ending::Idle => metrics::Ending::Idle,
+        Ending::ProtocolError => metrics::Ending::ProtocolError,
+        Ending::Service => metrics::Ending::Service,
+        Ending::SlowConsumer => metrics::Ending::SlowConsumer,
+        Ending::Silent => metrics::Ending::Silent,
+        Ending::Refused => metrics::Ending::Refused,
+        Ending::Drain => metrics::Ending::Drain,
+    }
+}

@@ -1,0 +1,203 @@
+//! The end of a process, by markers and not by time (contract §1, Shutdown).
+//!
+//! Owns the stages of one core; each is entered when the one before is complete, and none is skipped:
+//!
+//! 1. *Sweep*: the accept queue is emptied, the listener closed; what has already come in is read once more. Requests that
+//!    are not served yet are refused, connections without one are closed.
+//! 2. *Answer*: bodies in flight may come to their end for half of the drain time, and everything taken in is answered. Then
+//!    this core ends its ingest lane.
+//! 3. *Own*: mail of other cores is still admitted, until every core has ended its ingest lane and no work is left. Then this
+//!    core ends its fan-out lane.
+//! 4. *Deliver*: until every core has ended its fan-out lane and no work is left. Then the service says goodbye.
+//! 5. *Leave*: queues are written, peers have their time to close. The core is done when its last connection is over, at
+//!    the latest at the drain time, which is then a failed drain.
+//!
+//! A service's part is in [`Service`]: no request and no message is handed over after the beginning, bodies apart.
+
+use std::time::Duration;
+
+use tracing::{debug, info, warn};
+
+use crate::base::time::{Deadline, Now};
+use crate::engine::connection::{Half, Phase};
+use crate::engine::core::Core;
+use crate::engine::http::Waiting;
+use crate::engine::service::{ConnId, Ending, HttpFault, Outbox, Service, WebSocketClose, Work};
+use crate::limits::CLOSE_TIME;
+
+/// How often a draining core looks at what it waits for, where no event would tell it.
+pub(super) const LOOK: Duration = Duration::from_millis(5);
+
+/// How a core, or all of them, came to an end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    /// Everybody was told, and gone.
+    Drained,
+    /// The drain time was over before.
+    TimedOut,
+}
+
+/// How far the drain of a core has come.
+#[derive(Debug)]
+pub(super) struct Drain {
+    stage: Stage,
+    bodies_until: Deadline,
+    until: Deadline,
+    /// Cores that have ended their ingest lane, and their fan-out lane.
+    pub(super) ingest_ends: usize,
+    pub(super) fanout_ends: usize,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    Sweep,
+    Answer,
+    Own,
+    Deliver,
+    Leave,
+}
+
+/// What is done to the connections of a core at some point of the drain.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Measure {
+    /// Those without a request go.
+    CloseIdle,
+    /// Those with a request that has not come in whole are refused.
+    RefuseUnfinished,
+    /// Everyone goes.
+    CloseAll,
+}
+
+impl Drain {
+    fn new(now: Now, drain_time: Duration) -> Self {
+        Self {
+            stage: Stage::Sweep,
+            bodies_until: now.after(drain_time / 2),
+            until: now.after(drain_time),
+            ingest_ends: 0,
+            fanout_ends: 0,
+        }
+    }
+}
+
+impl<S: Service> Core<S> {
+    /// Begins the drain, if it was asked for.
+    pub(super) fn begin_drain(&mut self) {
+        if self.drain.is_some() || !self.io.process.is_draining() {
+            return;
+        }
+        info!(core = self.io.core.0, connections = self.io.connections.len(), "draining");
+        self.drain = Some(Drain::new(self.io.now, self.io.process.limits.drain_time));
+        self.accept_all();
+        self.io.draining = true;
+        for id in self.ids() {
+            let now = self.io.now;
+            let Some(conn) = self.io.connection(id) else { continue };
+            match (&mut conn.phase, &conn.half) {
+                // Its edge may not have been seen yet: what it has sent before now is to be answered.
+                (Phase::Open, Half::Http(_)) => conn.flags.readable = true,
+                (Phase::Open | Phase::Over, _) => {}
+                (Phase::Finishing(farewell) | Phase::Lingering(farewell), _) => {
+                    farewell.shorten(CLOSE_TIME);
+                    let until = farewell.deadline(now);
+                    self.io.set_deadline(id, until);
+                }
+            }
+            self.io.schedule_input(id);
+        }
+        self.service.on_drain(&mut self.io);
+    }
+
+    /// Goes on to the next stage where the present one is complete. Some once the core is done.
+    pub(super) fn drain(&mut self) -> Option<Outcome> {
+        let now = self.io.now;
+        let cores = self.io.process.cores();
+        let work_left = self.work != Work::Idle || self.io.mailbox.has_mail();
+        let drain = self.drain.as_ref()?;
+        if drain.until.is_due(now) && !self.io.connections.is_empty() {
+            warn!(core = self.io.core.0, connections = self.io.connections.len(), "drain time over");
+            return Some(Outcome::TimedOut);
+        }
+        let next = match drain.stage {
+            Stage::Sweep if self.io.lists.input.is_empty() => {
+                self.measure(Measure::CloseIdle);
+                Stage::Answer
+            }
+            Stage::Answer => {
+                if drain.bodies_until.is_due(now) {
+                    self.measure(Measure::RefuseUnfinished);
+                }
+                if work_left || !self.service.is_quiescent() || self.is_receiving_bodies() {
+                    return None;
+                }
+                self.io.mailbox.end_ingest();
+                Stage::Own
+            }
+            Stage::Own if drain.ingest_ends == cores && !work_left => {
+                self.io.mailbox.end_fanout();
+                Stage::Deliver
+            }
+            Stage::Deliver if drain.fanout_ends == cores && !work_left => {
+                self.service.on_goodbye(&mut self.io);
+                self.measure(Measure::CloseAll);
+                Stage::Leave
+            }
+            Stage::Leave if self.io.connections.is_empty() => return Some(Outcome::Drained),
+            Stage::Sweep | Stage::Own | Stage::Deliver | Stage::Leave => return None,
+        };
+        debug!(core = self.io.core.0, stage = ?next, "drain goes on");
+        if let Some(drain) = &mut self.drain {
+            drain.stage = next;
+        }
+        None
+    }
+
+    /// When the drain has to be looked at next, apart from events.
+    pub(super) fn drain_deadline(&self) -> Option<Deadline> {
+        self.drain.as_ref().map(|drain| match drain.stage {
+            Stage::Leave => drain.until,
+            Stage::Sweep | Stage::Answer | Stage::Own | Stage::Deliver => self.io.now.after(LOOK).min(drain.until),
+        })
+    }
+
+    fn is_receiving_bodies(&self) -> bool {
+        self.io.connections.iter().any(|(_, _, conn)| {
+            conn.phase == Phase::Open && matches!(&conn.half, Half::Http(half) if half.is_receiving())
+        })
+    }
+
+    fn measure(&mut self, measure: Measure) {
+        for id in self.ids() {
+            self.apply(measure, id);
+        }
+    }
+
+    fn apply(&mut self, measure: Measure, id: ConnId) {
+        let Some(conn) = self.io.connections.get_mut(id.slot, id.generation).filter(|conn| conn.phase == Phase::Open)
+        else {
+            return;
+        };
+        let waiting = match &conn.half {
+            Half::Http(half) => half.waiting(conn.has_partial_head(), &self.io.process.limits),
+            Half::EventStream(_) if measure == Measure::CloseAll => {
+                self.io.end_event_stream(id, b"");
+                return;
+            }
+            Half::WebSocket(_) if measure == Measure::CloseAll => {
+                self.io.close_websocket(id, WebSocketClose { code: 1001, reason: "" });
+                return;
+            }
+            Half::EventStream(_) | Half::WebSocket(_) => return,
+        };
+        match (measure, waiting) {
+            (_, Waiting::Request { .. }) if conn.queue.is_empty() => self.io.doom(id, Ending::Drain),
+            (_, Waiting::Request { .. } | Waiting::Discard) => self.io.finish(id, Ending::Drain),
+            (Measure::CloseIdle, _) | (_, Waiting::Answer) => {}
+            (_, Waiting::Head | Waiting::Body(_)) => self.refuse(id, HttpFault::Draining),
+        }
+    }
+
+    fn ids(&self) -> Vec<ConnId> {
+        self.io.connections.iter().map(|(slot, generation, _)| ConnId { slot, generation }).collect()
+    }
+}

@@ -1,0 +1,498 @@
+//! The HTTP half of a connection: bytes in, requests and bodies out. Sans-IO.
+//!
+//! Owns where a connection stands between two requests and how the present request is to be answered. It knows no socket, no
+//! service and no clock; its driver (`input.rs`) calls the service, sends what is due and keeps the deadlines.
+//!
+//! ```text
+//! Head ──request──▶ Answer ──read_body──▶ Body ──complete──▶ Answer ──answer──▶ Head
+//!                     └──────answer, content unread──────▶ Discard ──complete──┘
+//! ```
+//! - One request at a time: in `Answer` nothing is read, so answers leave in order and pipelined input is bounded by what
+//!   one read brings.
+//! - `answer` succeeds exactly once per request: in `Answer` only.
+//! - Content is discarded only if it ends within [`DISCARD_BYTES_MAX`]; otherwise the connection closes behind the answer.
+
+use crate::base::time::{Deadline, Now};
+use crate::engine::service::HttpFault;
+use crate::limits::{BODY_BYTES_PER_SECOND_MIN, DISCARD_BYTES_MAX, Limits};
+use crate::wire::Decoded;
+use crate::wire::http1::body::{BodyDecoder, BodyFault};
+use crate::wire::http1::head::{HeadFault, HeadLimits, HeadSearch};
+use crate::wire::http1::response::ReplyTo;
+use crate::wire::http1::{Framing, RequestHead, Version};
+
+/// Room made for a body at its beginning; more comes with the bytes, for a declared length costs a client nothing.
+const BODY_BYTES_FIRST: usize = 64 << 10;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct Http {
+    state: State,
+    search: HeadSearch,
+    /// Requests have been answered: an idle connection is one that is kept alive.
+    served: bool,
+}
+
+#[derive(Debug, Default)]
+enum State {
+    #[default]
+    Head,
+    Answer(Exchange),
+    Body(Body),
+    Discard {
+        decoder: BodyDecoder,
+        bytes: usize,
+    },
+}
+
+/// The request that is being answered.
+#[derive(Debug)]
+struct Exchange {
+    to: ReplyTo,
+    /// Its content, as far as nobody has asked for it.
+    unread: Framing,
+    expect_continue: bool,
+    /// For refusals.
+    origin: Option<Box<str>>,
+}
+
+#[derive(Debug)]
+struct Body {
+    exchange: Exchange,
+    decoder: BodyDecoder,
+    bytes: Vec<u8>,
+    bytes_max: usize,
+    tag: u32,
+    begun: Now,
+}
+
+/// What the bytes tell.
+#[derive(Debug)]
+pub(super) enum Step<'a> {
+    /// Nothing more before there are more bytes.
+    Need,
+    /// A request; its answer is awaited.
+    Request(RequestHead<'a>),
+    /// The body that was asked for; its answer is awaited.
+    Body {
+        /// As given to [`Http::read_body`].
+        tag: u32,
+        /// The content.
+        body: Vec<u8>,
+    },
+    /// The request cannot be served; its answer is awaited, and is the last.
+    Fault(HttpFault),
+    /// Content that nobody wanted is at its end; what follows is the next request.
+    Discarded,
+    /// Content that nobody wants does not end in time, or ends in nonsense: nothing further can be read.
+    Abandon,
+}
+
+/// Where the connection stands, for deadlines.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Waiting {
+    /// No byte of a request has come; whether one was answered before.
+    Request {
+        /// Some request was answered.
+        served: bool,
+    },
+    /// The head has begun.
+    Head,
+    /// The answer of the service.
+    Answer,
+    /// More of the body; at that moment it is late.
+    Body(Deadline),
+    /// The end of content that nobody wants.
+    Discard,
+}
+
+impl Http {
+    /// Decodes on, up to the next thing to do. Answers how many bytes were used up; the rest is to come again, with more.
+    pub(super) fn next<'a>(&mut self, input: &'a [u8], limits: &Limits) -> (usize, Step<'a>) {
+        match &mut self.state {
+            State::Head => self.next_head(input, limits),
+            State::Answer(_) => (0, Step::Need),
+            State::Body(_) => self.next_body(input),
+            State::Discard { .. } => self.next_discarded(input),
+        }
+    }
+
+    /// Whether input can be made use of now.
+    pub(super) const fn takes_input(&self) -> bool {
+        !matches!(self.state, State::Answer(_))
+    }
+
+    /// What is awaited. `partial`: whether there are bytes that [`Self::next`] left over.
+    pub(super) fn waiting(&self, partial: bool, limits: &Limits) -> Waiting {
+        match &self.state {
+            State::Head if partial => Waiting::Head,
+            State::Head => Waiting::Request { served: self.served },
+            State::Answer(_) => Waiting::Answer,
+            State::Body(body) => Waiting::Body(body.deadline(limits)),
+            State::Discard { .. } => Waiting::Discard,
+        }
+    }
+
+    /// The origin of the request that is being received or answered.
+    pub(super) fn origin(&self) -> Option<&str> {
+        match &self.state {
+            State::Answer(exchange) => exchange.origin.as_deref(),
+            State::Body(body) => body.exchange.origin.as_deref(),
+            State::Head | State::Discard { .. } => None,
+        }
+    }
+
+    /// The content of the present request is wanted. Answers whether the client waits to be asked for it.
+    ///
+    /// # Errors
+    /// It is over `bytes_max`, as its length tells.
+    pub(super) fn read_body(&mut self, tag: u32, bytes_max: usize, now: Now) -> Result<bool, HttpFault> {
+        let State::Answer(exchange) = &mut self.state else { return Ok(false) };
+        let unread = exchange.unread;
+        if let Framing::Length(length) = unread
+            && usize::try_from(length).map_or(true, |length| length > bytes_max)
+        {
+            return Err(HttpFault::BodyTooLarge(bytes_max));
+        }
+        let State::Answer(mut exchange) = std::mem::take(&mut self.state) else { return Ok(false) };
+        exchange.unread = Framing::None;
+        let ask = exchange.expect_continue && unread != Framing::None;
+        self.state = State::Body(Body {
+            exchange,
+            decoder: BodyDecoder::new(unread),
+            bytes: Vec::with_capacity(room_for(unread).min(bytes_max)),
+            bytes_max,
+            tag,
+            begun: now,
+        });
+        Ok(ask)
+    }
+
+    /// The request cannot be served for a reason found outside: its answer, the last, is awaited. Not while content is
+    /// discarded, for that request has its answer.
+    pub(super) fn fail(&mut self) {
+        self.await_answer();
+        if let State::Answer(exchange) = &mut self.state {
+            exchange.to.keep_alive = false;
+        }
+    }
+
+    /// The answer is going out now: how it is to be written, `keep_alive` telling whether the connection stays. None if no
+    /// request awaits one.
+    pub(super) fn answer(&mut self, close: bool) -> Option<ReplyTo> {
+        if !matches!(self.state, State::Answer(_)) {
+            return None;
+        }
+        let State::Answer(exchange) = std::mem::take(&mut self.state) else { return None };
+        self.served = true;
+        // Whoever awaits `100 Continue` may or may not send the content after a final answer (RFC 9110 §10.1.1): where the
+        // next request begins cannot be known.
+        let readable = match exchange.unread {
+            Framing::None => true,
+            Framing::Length(length) => !exchange.expect_continue && length <= DISCARD_BYTES_MAX as u64,
+            Framing::Chunked => !exchange.expect_continue,
+        };
+        let to = ReplyTo { keep_alive: exchange.to.keep_alive && readable && !close, ..exchange.to };
+        if to.keep_alive && exchange.unread != Framing::None {
+            self.state = State::Discard { decoder: BodyDecoder::new(exchange.unread), bytes: 0 };
+        }
+        Some(to)
+    }
+
+    /// How the present request would be answered.
+    pub(super) fn reply_to(&self) -> Option<ReplyTo> {
+        match &self.state {
+            State::Answer(exchange) => Some(exchange.to),
+            _ => None,
+        }
+    }
+
+    /// Whether the present request came with content that nobody has asked for.
+    pub(super) fn has_unread_content(&self) -> bool {
+        matches!(&self.state, State::Answer(exchange) if exchange.unread != Framing::None)
+    }
+
+    /// Memory that a body holds, bytes.
+    pub(super) fn held_bytes(&self) -> usize {
+        match &self.state {
+            State::Body(body) => body.bytes.capacity(),
+            _ => 0,
+        }
+    }
+
+    /// Whether a body is being received.
+    pub(super) const fn is_receiving(&self) -> bool {
+        matches!(self.state, State::Body(_))
+    }
+
+    /// Whether a request was answered on this connection.
+    pub(super) const fn has_served(&self) -> bool {
+        self.served
+    }
+
+    /// Whether content that nobody wants is being read past.
+    pub(super) const fn is_discarding(&self) -> bool {
+        matches!(self.state, State::Discard { .. })
+    }
+
+    fn await_answer(&mut self) {
+        self.state = State::Answer(match std::mem::take(&mut self.state) {
+            State::Answer(exchange) => exchange,
+            State::Body(body) => body.exchange,
+            State::Head | State::Discard { .. } => Exchange::unreadable(),
+        });
+    }
+
+    fn next_head<'a>(&mut self, input: &'a [u8], limits: &Limits) -> (usize, Step<'a>) {
+        if input.is_empty() {
+            return (0, Step::Need);
+        }
+        match self.search.decode(input, &HeadLimits::from(limits)) {
+            Decoded::Need => (0, Step::Need),
+            Decoded::Done { value, consumed } => {
+                self.state = State::Answer(Exchange::of(&value));
+                if value.expect_other {
+                    self.fail();
+                    return (consumed, Step::Fault(HttpFault::Expectation));
+                }
+                (consumed, Step::Request(value))
+            }
+            Decoded::Invalid(fault) => {
+                self.state = State::Answer(Exchange::unreadable());
+                (0, Step::Fault(head_fault(fault)))
+            }
+        }
+    }
+
+    fn next_body<'a>(&mut self, input: &'a [u8]) -> (usize, Step<'a>) {
+        let State::Body(body) = &mut self.state else { return (0, Step::Need) };
+        match body.decoder.decode(input, body.bytes_max, &mut body.bytes) {
+            Ok(progress) if !progress.done => (progress.consumed, Step::Need),
+            Ok(progress) => {
+                let (tag, content) = (body.tag, std::mem::take(&mut body.bytes));
+                self.await_answer();
+                (progress.consumed, Step::Body { tag, body: content })
+            }
+            Err(fault) => {
+                let fault = match fault {
+                    BodyFault::Malformed(rule) => HttpFault::Malformed(rule),
+                    BodyFault::TooLarge => HttpFault::BodyTooLarge(body.bytes_max),
+                };
+                self.fail();
+                (0, Step::Fault(fault))
+            }
+        }
+    }
+
+    fn next_discarded<'a>(&mut self, input: &'a [u8]) -> (usize, Step<'a>) {
+        let State::Discard { decoder, bytes } = &mut self.state else { return (0, Step::Need) };
+        match decoder.skip(input) {
+            Ok(progress) if progress.done => {
+                self.state = State::Head;
+                (progress.consumed, Step::Discarded)
+            }
+            Ok(progress) => {
+                *bytes += progress.consumed;
+                let step = if *bytes > DISCARD_BYTES_MAX { Step::Abandon } else { Step::Need };
+                (progress.consumed, step)
+            }
+            Err(_) => (0, Step::Abandon),
+        }
+    }
+}
+
+impl Exchange {
+    fn of(head: &RequestHead<'_>) -> Self {
+        Self {
+            to: ReplyTo { version: head.version, keep_alive: head.keep_alive, head: head.method == "HEAD" },
+            unread: head.framing,
+            expect_continue: head.expect_continue,
+            origin: head.field("origin").and_then(|origin| std::str::from_utf8(origin).ok()).map(Box::from),
+        }
+    }
+
+    /// For a request of which nothing is known: its connection cannot be read further.
+    const fn unreadable() -> Self {
+        Self {
+            to: ReplyTo { version: Version::Http11, keep_alive: false, head: false },
+            unread: Framing::None,
+            expect_continue: false,
+            origin: None,
+        }
+    }
+}
+
+impl Body {
+    /// `body_time` for the first bytes, and then the time that what has come may take at the least rate.
+    fn deadline(&self, limits: &Limits) -> Deadline {
+        let earned = std::time::Duration::from_secs((self.bytes.len() / BODY_BYTES_PER_SECOND_MIN) as u64);
+        self.begun.after(limits.body_time.saturating_add(earned))
+    }
+}
+
+const fn room_for(content: Framing) -> usize {
+    match content {
+        Framing::None => 0,
+        Framing::Length(length) if length < BODY_BYTES_FIRST as u64 => length as usize,
+        Framing::Length(_) | Framing::Chunked => BODY_BYTES_FIRST,
+    }
+}
+
+fn head_fault(fault: HeadFault) -> HttpFault {
+    match fault {
+        HeadFault::Malformed(rule) => HttpFault::Malformed(rule),
+        HeadFault::Version => HttpFault::Version,
+        HeadFault::UriTooLong => HttpFault::UriTooLong,
+        HeadFault::HeadTooLarge => HttpFault::HeadTooLarge,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMIT: usize = 20;
+
+    /// Drives the half as the engine does: asks for every body, answers everything; `cut` is where the input is cut.
+    fn drive(input: &[u8], cut: usize) -> Vec<String> {
+        let (mut http, limits) = (Http::default(), Limits::default());
+        let mut log = Vec::new();
+        let mut kept: Vec<u8> = Vec::new();
+        for piece in [&input[..cut], &input[cut..]] {
+            kept.extend_from_slice(piece);
+            loop {
+                let bytes = std::mem::take(&mut kept);
+                let (used, step) = http.next(&bytes, &limits);
+                let mut answer = |http: &mut Http, what: String| {
+                    let keep_alive = http.answer(false).expect("a request awaits its answer").keep_alive;
+                    log.push(format!("{what} {keep_alive}"));
+                    keep_alive
+                };
+                let goes_on = match step {
+                    Step::Need => {
+                        kept = bytes[used..].to_vec();
+                        break;
+                    }
+                    Step::Request(head) if head.method == "POST" => {
+                        let method = head.method.to_owned();
+                        match http.read_body(7, LIMIT, Now(0)) {
+                            Ok(_) => true,
+                            Err(fault) => {
+                                http.fail();
+                                answer(&mut http, format!("{method} {fault:?}"))
+                            }
+                        }
+                    }
+                    Step::Request(head) => {
+                        let what = format!("{} {}", head.method, head.target);
+                        answer(&mut http, what)
+                    }
+                    Step::Body { tag, body } => answer(&mut http, format!("{tag} {}", String::from_utf8_lossy(&body))),
+                    Step::Fault(fault) => answer(&mut http, format!("{fault:?}")),
+                    Step::Discarded => true,
+                    Step::Abandon => {
+                        log.push("abandon".to_owned());
+                        false
+                    }
+                };
+                if !goes_on {
+                    return log;
+                }
+                kept = bytes[used..].to_vec();
+            }
+        }
+        log
+    }
+
+    #[track_caller]
+    fn check(input: &str, expected: &[&str]) {
+        for cut in 0..=input.len() {
+            assert_eq!(drive(input.as_bytes(), cut), expected, "cut at {cut}");
+        }
+    }
+
+    #[test]
+    fn pipelined_requests_come_one_by_one() {
+        check(
+            "GET /a HTTP/1.1\r\nHost: x\r\n\r\nPOST /b HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nhello\
+             POST /c HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhe\r\n3\r\nllo\r\n0\r\n\r\n\
+             GET /d HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
+            &["GET /a true", "7 hello true", "7 hello true", "GET /d false"],
+        );
+    }
+
+    #[test]
+    fn a_body_over_the_bound_is_the_last() {
+        check(
+            "POST /a HTTP/1.1\r\nHost: x\r\nContent-Length: 21\r\n\r\n012345678901234567890",
+            &["POST BodyTooLarge(20) false"],
+        );
+        check(
+            "POST /a HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n14\r\n01234567890123456789\r\n1\r\n0",
+            &["BodyTooLarge(20) false"],
+        );
+    }
+
+    #[test]
+    fn faults_are_the_last() {
+        for (input, fault) in
+            [("GET / HTTP/2.0\r\n\r\n", "Version"), ("GET / HTTP/1.1\r\nHost: x\r\nExpect: tea\r\n\r\n", "Expectation")]
+        {
+            check(input, &[&format!("{fault} false")]);
+        }
+    }
+
+    #[test]
+    fn content_that_nobody_wants_is_read_past() {
+        check(
+            "GET /a HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nabcGET /b HTTP/1.1\r\nHost: x\r\n\r\n",
+            &["GET /a true", "GET /b true"],
+        );
+        check(
+            "GET /a HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\nzz\r\n",
+            &["GET /a true", "abandon"],
+        );
+        let endless = format!("GET /a HTTP/1.1\r\nHost: x\r\nContent-Length: {}\r\n\r\n", DISCARD_BYTES_MAX + 1);
+        check(&endless, &["GET /a false"]);
+    }
+
+    #[test]
+    fn an_answer_before_the_awaited_continue_closes() {
+        check("GET /a HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 3\r\n\r\n", &["GET /a false"]);
+    }
+
+    #[test]
+    fn each_request_is_answered_once() {
+        let (mut http, limits) = (Http::default(), Limits::default());
+        assert!(http.answer(false).is_none());
+        http.next(b"GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n", &limits);
+        assert!(!http.takes_input());
+        assert!(http.answer(false).is_some_and(|to| to.keep_alive && to.version == Version::Http10));
+        assert!(http.answer(false).is_none());
+    }
+
+    #[test]
+    fn a_body_earns_time_by_coming() {
+        let (mut http, limits) = (Http::default(), Limits::default());
+        http.next(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 9000\r\n\r\n", &limits);
+        http.read_body(0, 9000, Now(500)).unwrap();
+        let deadline = |http: &Http| match http.waiting(false, &limits) {
+            Waiting::Body(deadline) => deadline.0,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(deadline(&http), 30_500);
+        http.next(&[b'x'; 2048], &limits);
+        assert_eq!(deadline(&http), 32_500);
+    }
+
+    #[test]
+    fn the_origin_is_known_until_the_answer() {
+        let (mut http, limits) = (Http::default(), Limits::default());
+        http.next(b"POST / HTTP/1.1\r\nHost: x\r\nOrigin: https://a.example\r\nContent-Length: 9\r\n\r\n", &limits);
+        http.read_body(0, 9, Now(0)).unwrap();
+        http.fail();
+        assert_eq!(http.origin(), Some("https://a.example"));
+        assert!(!http.answer(false).unwrap().keep_alive);
+        assert_eq!(http.origin(), None);
+    }
+}

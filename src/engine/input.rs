@@ -1,0 +1,341 @@
+//! Reading connections, and handing what they bring to the service.
+//!
+//! Owns the order of things on the way in: the receiving budget, the read, the half that decodes, the call of the service, the
+//! deadline that follows. Decoding itself is the halves' business.
+//!
+//! - The read buffer belongs to the core; what a connection cannot use is copied into a [`Leftover`] of its own: the part of a
+//!   head that has come, or what lies behind a message after which the service parked the connection.
+//! - Input is used in order: an unread leftover comes before the next read, and a connection that may not be read
+//!   ([`Connection::takes_input`]) is left alone; its readiness is remembered.
+//! - A connection gets [`CONNECTION_BYTES_MAX`] of a turn, all together [`TURN_BYTES_MAX`]; the rest stays on the list.
+//!
+//! [`Connection::takes_input`]: crate::engine::connection::Connection::takes_input
+
+use tracing::debug;
+
+use crate::engine::connection::{Half, Leftover, NEVER, Phase};
+use crate::engine::core::Core;
+use crate::engine::http::{self, Waiting};
+use crate::engine::service::{ConnId, Ending, Flow, HttpFault, Message, Outbox, Service, Verdict};
+use crate::engine::socket::Received;
+use crate::engine::websocket;
+use crate::wire::http1::RequestHead;
+
+/// Size of the read buffer, and what one connection may bring in one turn.
+pub(super) const CONNECTION_BYTES_MAX: usize = 256 << 10;
+/// What all connections may bring in one turn.
+const TURN_BYTES_MAX: usize = 4 << 20;
+
+/// What became of input.
+struct Fed {
+    /// Bytes used up.
+    used: usize,
+    /// The rest waits for more bytes (otherwise it waits to be looked at).
+    partial: bool,
+}
+
+impl<S: Service> Core<S> {
+    /// Serves connections that have input, within the budget of a turn.
+    pub(super) fn read(&mut self) {
+        for id in std::mem::take(&mut self.io.lists.starved) {
+            if let Some(conn) = self.io.connection(id) {
+                conn.flags.starved = false;
+                self.io.schedule_input(id);
+            }
+        }
+        let mut buffer = std::mem::take(&mut self.buffer);
+        let mut left = TURN_BYTES_MAX;
+        for _ in 0..self.io.lists.input.len() {
+            if left == 0 {
+                break;
+            }
+            let Some(id) = self.io.lists.input.pop_front() else { break };
+            left = left.saturating_sub(self.serve(id, &mut buffer));
+        }
+        self.buffer = buffer;
+    }
+
+    /// Uses a connection's input up, within its budget. Answers the bytes read.
+    fn serve(&mut self, id: ConnId, buffer: &mut [u8]) -> usize {
+        let favour = self.io.favour(id);
+        let had_partial_head = match self.io.connection(id) {
+            Some(conn) => {
+                conn.flags.in_input = false;
+                conn.has_partial_head()
+            }
+            None => return 0,
+        };
+        let mut read = 0;
+        loop {
+            let Some(conn) = self.io.connections.get_mut(id.slot, id.generation) else { return read };
+            if !conn.has_input() || !conn.takes_input() {
+                break;
+            }
+            if read >= CONNECTION_BYTES_MAX {
+                self.io.schedule_input(id);
+                break;
+            }
+            if conn.is_receiving() && !self.io.process.may_receive(favour) {
+                conn.flags.starved = true;
+                self.io.lists.starved.push(id);
+                break;
+            }
+            let unread = conn.leftover.take_if(|leftover| !leftover.partial);
+            if let Some(leftover) = unread {
+                self.use_leftover(id, leftover);
+                continue;
+            }
+            match conn.socket.read(buffer) {
+                Ok(Received::Bytes(bytes)) => {
+                    read += bytes;
+                    // A short read has emptied the socket, unless the peer's end is still to be read; then no edge comes.
+                    conn.flags.readable = bytes == buffer.len() || conn.flags.peer_ended;
+                    let input = buffer.get_mut(..bytes).unwrap_or_default();
+                    self.on_bytes(id, input);
+                }
+                Ok(Received::WouldBlock) => conn.flags.readable = false,
+                Ok(Received::End) => {
+                    conn.flags.readable = false;
+                    conn.flags.peer_ended = true;
+                    self.on_end(id);
+                    break;
+                }
+                Err(error) => {
+                    debug!(slot = id.slot, %error, "read failed");
+                    self.io.doom(id, Ending::SocketError);
+                    break;
+                }
+            }
+        }
+        self.io.metrics.bytes_in.add(read as u64);
+        self.after_input(id, had_partial_head);
+        read
+    }
+
+    fn after_input(&mut self, id: ConnId, had_partial_head: bool) {
+        self.io.count_receiving(id);
+        let now = self.io.now;
+        let head_time = self.io.process.limits.head_time;
+        let Some(conn) = self.io.connection(id).filter(|conn| conn.phase == Phase::Open) else { return };
+        let partial = conn.has_partial_head();
+        if let Half::Http(half) = &conn.half
+            && partial
+            && !had_partial_head
+            && half.has_served()
+        {
+            // The first byte of a further request. The head of the first one has its time from the accept on.
+            self.io.set_deadline(id, now.after(head_time));
+        }
+    }
+
+    fn on_bytes(&mut self, id: ConnId, input: &mut [u8]) {
+        let now = self.io.now;
+        let Some(conn) = self.io.connection(id) else { return };
+        if let Half::WebSocket(half) = &mut conn.half {
+            half.on_heard(now);
+        }
+        if let Some(mut leftover) = conn.leftover.take() {
+            leftover.bytes.extend_from_slice(input);
+            self.use_leftover(id, leftover);
+            return;
+        }
+        let fed = self.feed(id, input);
+        let rest = input.get(fed.used..).unwrap_or_default();
+        if !rest.is_empty()
+            && let Some(conn) = self.io.connection(id)
+        {
+            conn.leftover = Some(Box::new(Leftover { bytes: rest.to_vec(), start: 0, partial: fed.partial }));
+        }
+    }
+
+    fn use_leftover(&mut self, id: ConnId, mut leftover: Box<Leftover>) {
+        let fed = self.feed(id, leftover.rest());
+        leftover.start += fed.used;
+        leftover.partial = fed.partial;
+        if leftover.rest().is_empty() {
+            return;
+        }
+        if leftover.partial {
+            leftover.bytes.drain(..std::mem::take(&mut leftover.start));
+        }
+        if let Some(conn) = self.io.connection(id) {
+            conn.leftover = Some(leftover);
+        }
+    }
+
+    /// Uses input up as far as it goes.
+    fn feed(&mut self, id: ConnId, input: &mut [u8]) -> Fed {
+        let mut used = 0;
+        loop {
+            let rest = input.get_mut(used..).unwrap_or_default();
+            let Some(conn) = self.io.connection(id) else { return Fed { used: input.len(), partial: false } };
+            match &mut conn.phase {
+                Phase::Open => {}
+                Phase::Finishing(farewell) | Phase::Lingering(farewell) => {
+                    if !farewell.discard(rest.len()) {
+                        self.io.doom(id, Ending::Complete);
+                    }
+                    return Fed { used: input.len(), partial: false };
+                }
+                Phase::Over => return Fed { used: input.len(), partial: false },
+            }
+            if !conn.takes_input() {
+                return Fed { used, partial: false };
+            }
+            let (bytes, needs_more) = match &conn.half {
+                Half::Http(_) => self.feed_http(id, rest),
+                Half::WebSocket(_) => self.feed_websocket(id, rest),
+                Half::EventStream(_) => self.feed_event_stream(id, rest),
+            };
+            used += bytes;
+            if needs_more {
+                return Fed { used, partial: true };
+            }
+        }
+    }
+
+    /// One step of the HTTP half: bytes used, and whether it needs more.
+    fn feed_http(&mut self, id: ConnId, input: &[u8]) -> (usize, bool) {
+        let Some(conn) = self.io.connections.get_mut(id.slot, id.generation) else { return (input.len(), false) };
+        let Half::Http(half) = &mut conn.half else { return (0, false) };
+        let (used, step) = half.next(input, &self.io.process.limits);
+        match step {
+            http::Step::Need => return (used, true),
+            http::Step::Discarded => self.io.await_request(id),
+            http::Step::Request(head) => self.on_request(id, &head, used < input.len()),
+            http::Step::Body { tag, body } => {
+                self.io.set_deadline(id, NEVER);
+                self.service.on_body(&mut self.io, id, tag, body);
+            }
+            http::Step::Fault(fault) => self.refuse(id, fault),
+            http::Step::Abandon => self.io.finish(id, Ending::ProtocolError),
+        }
+        (used, false)
+    }
+
+    fn on_request(&mut self, id: ConnId, head: &RequestHead<'_>, content_has_come: bool) {
+        if self.io.draining {
+            self.refuse(id, HttpFault::Draining);
+            return;
+        }
+        if let Some(conn) = self.io.connection(id) {
+            conn.flags.known = true;
+        }
+        self.io.set_deadline(id, NEVER);
+        match self.service.on_request(&mut self.io, id, head) {
+            Verdict::Respond(response) => self.io.respond(id, response),
+            Verdict::ReadBody { tag, bytes_max } => self.read_body(id, tag, bytes_max, content_has_come),
+            Verdict::Later => {}
+            Verdict::Upgrade(upgrade) => {
+                let has_content = self.io.connection(id).is_some_and(|conn| match &conn.half {
+                    Half::Http(half) => half.has_unread_content(),
+                    Half::WebSocket(_) | Half::EventStream(_) => false,
+                });
+                if has_content {
+                    self.refuse(id, HttpFault::Malformed("an upgrade with content"));
+                } else {
+                    self.io.upgrade(id, &upgrade);
+                }
+            }
+        }
+    }
+
+    fn read_body(&mut self, id: ConnId, tag: u32, bytes_max: usize, content_has_come: bool) {
+        let now = self.io.now;
+        let body_time = self.io.process.limits.body_time;
+        let Some(conn) = self.io.connection(id) else { return };
+        let Half::Http(half) = &mut conn.half else { return };
+        match half.read_body(tag, bytes_max, now) {
+            Ok(client_waits) => {
+                self.io.set_deadline(id, now.after(body_time));
+                if client_waits && !content_has_come {
+                    self.io.ask_for_content(id);
+                }
+            }
+            Err(fault) => self.refuse(id, fault),
+        }
+    }
+
+    /// Answers a request that cannot be served, for the last time on its connection.
+    pub(super) fn refuse(&mut self, id: ConnId, fault: HttpFault) {
+        let Some(conn) = self.io.connection(id) else { return };
+        let Half::Http(half) = &mut conn.half else { return };
+        half.fail();
+        let response = self.service.refusal(fault, half.origin());
+        self.io.answer(id, &response, ending_of(fault));
+    }
+
+    /// One step of the WebSocket half.
+    fn feed_websocket(&mut self, id: ConnId, input: &mut [u8]) -> (usize, bool) {
+        let draining = self.io.draining;
+        let Some(conn) = self.io.connection(id) else { return (input.len(), false) };
+        let Half::WebSocket(half) = &mut conn.half else { return (0, false) };
+        let mut replies = std::mem::take(&mut self.replies);
+        let (used, step) = half.next(input, &mut replies);
+        if !replies.is_empty() {
+            self.io.queue(id, |out| out.extend_from_slice(&replies));
+            self.io.after_replies(id);
+            replies.clear();
+        }
+        self.replies = replies;
+        let flow = match step {
+            websocket::Step::Need => return (used, true),
+            websocket::Step::Text(mut text) if !draining => {
+                self.service.on_message(&mut self.io, id, Message::Text(&mut text))
+            }
+            websocket::Step::Binary(mut bytes) if !draining => {
+                self.service.on_message(&mut self.io, id, Message::Binary(&mut bytes))
+            }
+            websocket::Step::Text(_) | websocket::Step::Binary(_) | websocket::Step::Done => Flow::Continue,
+            websocket::Step::Closed(ending) => {
+                self.io.finish(id, ending);
+                Flow::Continue
+            }
+        };
+        if flow == Flow::Park
+            && let Some(conn) = self.io.connection(id).filter(|conn| conn.takes_pushes())
+        {
+            conn.flags.parked = true;
+        }
+        (used, false)
+    }
+
+    fn feed_event_stream(&mut self, id: ConnId, input: &[u8]) -> (usize, bool) {
+        let Some(conn) = self.io.connection(id) else { return (input.len(), false) };
+        let Half::EventStream(half) = &mut conn.half else { return (0, false) };
+        if !half.discard(input.len()) {
+            self.io.doom(id, Ending::ProtocolError);
+        }
+        (input.len(), true)
+    }
+
+    /// The peer sends nothing more.
+    fn on_end(&mut self, id: ConnId) {
+        let Some(conn) = self.io.connections.get_mut(id.slot, id.generation) else { return };
+        match (&conn.half, conn.phase) {
+            (_, Phase::Lingering(_)) => self.io.doom(id, Ending::Complete),
+            (_, Phase::Finishing(_) | Phase::Over) => {}
+            // A body cut off brings nothing; a client that still reads answers to what it sent before gets them.
+            (Half::Http(half), Phase::Open) => match half.waiting(conn.leftover.is_some(), &self.io.process.limits) {
+                Waiting::Body(_) => self.io.doom(id, Ending::Peer),
+                _ if conn.queue.is_empty() => self.io.doom(id, Ending::Peer),
+                _ => self.io.finish(id, Ending::Peer),
+            },
+            // A stream's client that shut its side is gone in all but the letter of HTTP; and a WebSocket without a close
+            // frame is broken.
+            (Half::EventStream(_) | Half::WebSocket(_), Phase::Open) => self.io.doom(id, Ending::Peer),
+        }
+    }
+}
+
+const fn ending_of(fault: HttpFault) -> Ending {
+    match fault {
+        HttpFault::Timeout => Ending::Timeout,
+        HttpFault::Busy => Ending::Refused,
+        HttpFault::Draining => Ending::Drain,
+        HttpFault::BodyTooLarge(_) | HttpFault::Expectation => Ending::Complete,
+        HttpFault::Malformed(_) | HttpFault::Version | HttpFault::UriTooLong | HttpFault::HeadTooLarge => {
+            Ending::ProtocolError
+        }
+    }
+}

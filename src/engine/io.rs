@@ -1,0 +1,557 @@
+//! A core's connections, and what may be done to them: the service's [`Outbox`] and the engine's own means.
+//!
+//! Owns everything of a core but its service and its poll, so that the service can be called with it. Nothing here calls the
+//! service back: what it has to hear of (drained queues, connections that are over) is put on a list, and `core.rs` tells
+//! it between calls.
+//!
+//! - Lists hold [`ConnId`]s and may name connections that are gone; a flag in the connection keeps it on a list once.
+//! - Every connection with bytes queued is on a flush list, or its socket is full and it is on `lagging`.
+//! - A doomed connection (on `doomed`) takes nothing more.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use crate::base::slab::Slab;
+use crate::base::time::{Deadline, Now};
+use crate::engine::blocks::Blocks;
+use crate::engine::connection::{Connection, Farewell, Half, NEVER, Phase};
+use crate::engine::event_stream::EventStream;
+use crate::engine::mailbox::Mailbox;
+use crate::engine::pacing::heavy_bytes;
+use crate::engine::process::{Favour, Process};
+use crate::engine::service::{
+    ConnId, CoreId, Ending, EventStreamOpen, Lane, Mail, Outbox, Pushed, Response, Run, Unsent, WebSocketClose,
+    WebSocketUpgrade,
+};
+use crate::engine::timer_wheel::TimerWheel;
+use crate::engine::websocket::WebSocket;
+use crate::limits::{CLOSE_TIME, DISCARD_TIME};
+use crate::ops::metrics::CoreMetrics;
+use crate::wire::http1::StreamFraming;
+use crate::wire::http1::response::{
+    ReplyTo, encode_event_stream_head, encode_interim_continue, encode_response, encode_switch_to_websocket,
+};
+use crate::wire::websocket::CloseCode;
+use crate::wire::websocket::frame::encode_close;
+
+/// The buffer for what is about to be queued keeps no more room than this.
+const SCRATCH_BYTES_KEPT: usize = 64 << 10;
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Io<M> {
+    pub(super) now: Now,
+    pub(super) core: CoreId,
+    pub(super) process: Arc<Process>,
+    pub(super) metrics: Arc<CoreMetrics>,
+    pub(super) connections: Slab<Connection>,
+    pub(super) blocks: Blocks,
+    pub(super) wheel: TimerWheel<ConnId>,
+    pub(super) mailbox: Mailbox<M>,
+    pub(super) lists: Lists,
+    /// The process drains: every answer is the last of its connection.
+    pub(super) draining: bool,
+    /// Connections that are refused for want of room and not over yet.
+    pub(super) refusing: usize,
+    /// Where `flush.rs` copies small parts together.
+    pub(super) gathered: Vec<u8>,
+    scratch: Vec<u8>,
+}
+
+/// Connections with something to do.
+#[derive(Debug, Default)]
+pub(super) struct Lists {
+    /// Input may be there and can be used.
+    pub(super) input: VecDeque<ConnId>,
+    /// Input is there; the process receives too much already.
+    pub(super) starved: Vec<ConnId>,
+    /// Answers are queued: these go first.
+    pub(super) answers: VecDeque<ConnId>,
+    /// Messages are queued.
+    pub(super) consumers: VecDeque<ConnId>,
+    /// Bytes are queued and the socket is full.
+    pub(super) lagging: Vec<ConnId>,
+    /// More bytes are queued than a consumer that keeps up ever has.
+    pub(super) heavy: Vec<ConnId>,
+    /// The queue has run empty, which the service wants to know.
+    pub(super) drained: Vec<ConnId>,
+    /// It is over.
+    pub(super) doomed: Vec<ConnId>,
+}
+
+impl<M: Mail> Io<M> {
+    pub(super) fn new(core: CoreId, process: Arc<Process>, metrics: Arc<CoreMetrics>, mailbox: Mailbox<M>) -> Self {
+        Self {
+            now: Now(0),
+            core,
+            process,
+            metrics,
+            connections: Slab::new(),
+            blocks: Blocks::default(),
+            wheel: TimerWheel::new(),
+            mailbox,
+            lists: Lists::default(),
+            draining: false,
+            refusing: 0,
+            gathered: Vec::new(),
+            scratch: Vec::new(),
+        }
+    }
+
+    pub(super) fn connection(&mut self, id: ConnId) -> Option<&mut Connection> {
+        self.connections.get_mut(id.slot, id.generation)
+    }
+
+    /// The name of the connection among all cores.
+    pub(super) const fn favour(&self, id: ConnId) -> Favour {
+        Favour::of(self.core, id)
+    }
+
+    // ── time ──
+
+    /// Sets the engine's deadline of a connection.
+    pub(super) fn set_deadline(&mut self, id: ConnId, deadline: Deadline) {
+        if let Some(conn) = self.connections.get_mut(id.slot, id.generation) {
+            conn.timers.deadline = deadline;
+            arm(&mut self.wheel, conn, id);
+        }
+    }
+
+    /// The entry of the wheel has come back: another one, if a deadline is left.
+    pub(super) fn rearm(&mut self, id: ConnId) {
+        if let Some(conn) = self.connections.get_mut(id.slot, id.generation) {
+            arm(&mut self.wheel, conn, id);
+        }
+    }
+
+    // ── input ──
+
+    /// Puts a connection on the input list if it has input that can be used.
+    pub(super) fn schedule_input(&mut self, id: ConnId) {
+        if let Some(conn) = self.connections.get_mut(id.slot, id.generation)
+            && !conn.flags.in_input
+            && !conn.flags.starved
+            && conn.has_input()
+            && conn.takes_input()
+        {
+            conn.flags.in_input = true;
+            self.lists.input.push_back(id);
+        }
+    }
+
+    /// Brings what the connection counts for in the process up to date.
+    pub(super) fn count_receiving(&mut self, id: ConnId) {
+        if let Some(conn) = self.connections.get_mut(id.slot, id.generation) {
+            let now = conn.held_bytes();
+            if now != conn.receiving_bytes {
+                self.process.count_receiving(conn.receiving_bytes, now);
+                conn.receiving_bytes = now;
+            }
+            if now == 0 {
+                self.process.unfavour(Favour::of(self.core, id));
+            }
+        }
+    }
+
+    // ── output ──
+
+    /// Queues bytes of the engine's own, whatever the connection's phase.
+    pub(super) fn queue(&mut self, id: ConnId, encode: impl FnOnce(&mut Vec<u8>)) {
+        self.scratch.clear();
+        encode(&mut self.scratch);
+        self.queue_scratch(id, false);
+    }
+
+    /// Frames that the WebSocket half asked for were queued.
+    pub(super) fn after_replies(&mut self, id: ConnId) {
+        if let Some(conn) = self.connection(id)
+            && let Half::WebSocket(half) = &mut conn.half
+        {
+            half.on_replies_queued(conn.queue.bytes());
+        }
+    }
+
+    /// Queues an HTTP head and what comes with it.
+    fn queue_head(&mut self, id: ConnId, encode: impl FnOnce(&mut Vec<u8>)) {
+        self.scratch.clear();
+        encode(&mut self.scratch);
+        self.queue_scratch(id, true);
+    }
+
+    fn queue_scratch(&mut self, id: ConnId, is_head: bool) {
+        if !self.scratch.is_empty()
+            && let Some(conn) = self.connections.get_mut(id.slot, id.generation)
+        {
+            let run = self.blocks.write_own(&self.scratch);
+            if conn.queue.is_empty() {
+                conn.progress_at = self.now;
+            }
+            if is_head {
+                conn.queue.push_head(&mut self.blocks, run);
+            } else {
+                conn.queue.push(&mut self.blocks, run, 0);
+            }
+            self.schedule_flush(id);
+        }
+        self.scratch.clear();
+        self.scratch.shrink_to(SCRATCH_BYTES_KEPT);
+    }
+
+    /// Puts a connection on its flush list, if its socket may take something.
+    pub(super) fn schedule_flush(&mut self, id: ConnId) {
+        let Some(conn) = self.connections.get_mut(id.slot, id.generation) else { return };
+        if !conn.flags.writable || conn.flags.in_flush || conn.phase == Phase::Over {
+            return;
+        }
+        conn.flags.in_flush = true;
+        match conn.half {
+            Half::Http(_) => self.lists.answers.push_back(id),
+            Half::WebSocket(_) | Half::EventStream(_) => self.lists.consumers.push_back(id),
+        }
+    }
+
+    /// The socket takes bytes again.
+    pub(super) fn on_writable(&mut self, id: ConnId, now: Now) {
+        let Some(conn) = self.connections.get_mut(id.slot, id.generation) else { return };
+        let was_full = !std::mem::replace(&mut conn.flags.writable, true);
+        if was_full && let Half::WebSocket(half) = &mut conn.half {
+            // Room in a full socket is a sign of life: the peer has acknowledged something.
+            half.on_heard(now);
+        }
+        if !conn.queue.is_empty() {
+            self.schedule_flush(id);
+        }
+    }
+
+    /// The connection with the largest backlog, and its size.
+    pub(super) fn largest_backlog(&self) -> Option<(ConnId, usize)> {
+        let of =
+            |id: &ConnId| self.connections.get(id.slot, id.generation).map_or(0, |conn| conn.queue.backlog_bytes());
+        let lists = self.lists.lagging.iter().chain(&self.lists.consumers);
+        lists.map(|id| (*id, of(id))).max_by_key(|(_, bytes)| *bytes).filter(|(_, bytes)| *bytes > 0)
+    }
+
+    /// Whether a push may be queued, of that many bytes.
+    fn admit(&self, id: ConnId, bytes: usize, bounded: bool) -> Pushed {
+        let Some(conn) = self.connections.get(id.slot, id.generation).filter(|conn| conn.takes_pushes()) else {
+            return Pushed::Gone;
+        };
+        let queued = conn.queue.bytes();
+        if bounded && queued > 0 && queued + bytes > self.process.limits.write_queue_bytes_max {
+            return Pushed::Full;
+        }
+        Pushed::Queued
+    }
+
+    /// Queues a run that was admitted.
+    fn enqueue(&mut self, id: ConnId, run: Run, mark: u64) {
+        let Some(conn) = self.connections.get_mut(id.slot, id.generation) else { return };
+        if conn.queue.is_empty() {
+            conn.progress_at = self.now;
+        }
+        conn.queue.push(&mut self.blocks, run, mark);
+        if let Half::EventStream(half) = &mut conn.half {
+            half.on_pushed(self.now);
+        }
+        if !conn.flags.in_heavy && conn.queue.bytes() > heavy_bytes(&self.process.limits) {
+            conn.flags.in_heavy = true;
+            self.lists.heavy.push(id);
+        }
+        if conn.flags.writable && !conn.flags.in_flush {
+            conn.flags.in_flush = true;
+            self.lists.consumers.push_back(id);
+        }
+    }
+
+    // ── answers ──
+
+    /// Answers the request that awaits it; nothing if none does.
+    pub(super) fn answer(&mut self, id: ConnId, response: &Response, ending: Ending) {
+        let draining = self.draining;
+        let Some(conn) = self.connection(id) else { return };
+        let Half::Http(half) = &mut conn.half else { return };
+        let Some(to) = half.answer(response.close || draining) else {
+            debug_assert!(false, "a request is answered once");
+            return;
+        };
+        self.queue(id, |out| encode_response(out, to, response.status, &response.fields, &response.body));
+        if to.keep_alive {
+            self.await_request(id);
+        } else {
+            self.finish(id, if draining { Ending::Drain } else { ending });
+        }
+    }
+
+    /// Writes an answer on a connection that is not to be read as one: it is over the limit.
+    pub(super) fn turn_away(&mut self, id: ConnId, response: &Response) {
+        let to = ReplyTo { version: crate::wire::http1::Version::Http11, keep_alive: false, head: false };
+        self.queue(id, |out| encode_response(out, to, response.status, &response.fields, &response.body));
+        self.finish_within(id, Ending::Refused, Farewell::strict(CLOSE_TIME));
+    }
+
+    /// Asks for the content that the client holds back.
+    pub(super) fn ask_for_content(&mut self, id: ConnId) {
+        self.queue(id, encode_interim_continue);
+    }
+
+    /// An answer was given; the next request has its time.
+    pub(super) fn await_request(&mut self, id: ConnId) {
+        let now = self.now;
+        let keep_alive_time = self.process.limits.keep_alive_time;
+        let Some(conn) = self.connection(id) else { return };
+        let discarding = matches!(&conn.half, Half::Http(half) if half.is_discarding());
+        self.set_deadline(id, now.after(if discarding { DISCARD_TIME } else { keep_alive_time }));
+        self.schedule_input(id);
+    }
+
+    /// Speaks WebSocket from now on. The request awaits its answer.
+    pub(super) fn upgrade(&mut self, id: ConnId, upgrade: &WebSocketUpgrade) {
+        let now = self.now;
+        let Some(conn) = self.connection(id) else { return };
+        let Half::Http(half) = &conn.half else { return };
+        if half.reply_to().is_none() {
+            debug_assert!(false, "a request is answered once");
+            return;
+        }
+        self.queue_head(id, |out| encode_switch_to_websocket(out, &upgrade.accept, &upgrade.fields));
+        self.become_half(id, Half::WebSocket(WebSocket::new(upgrade, now)));
+        self.set_deadline(id, now.after(upgrade.ping_interval.min(upgrade.silence_max)));
+    }
+
+    fn become_half(&mut self, id: ConnId, half: Half) {
+        if let Some(conn) = self.connections.get_mut(id.slot, id.generation) {
+            self.metrics.connections.lower(conn.kind());
+            conn.half = half;
+            self.metrics.connections.raise(conn.kind());
+        }
+    }
+
+    // ── ends ──
+
+    /// What is queued is the last: it is written, then the peer has its time to read it and to end.
+    pub(super) fn finish(&mut self, id: ConnId, ending: Ending) {
+        let is_http = self.connection(id).is_some_and(|conn| matches!(conn.half, Half::Http(_)));
+        // A client that is still sending a request which was refused gets longer: it may read our answer only afterwards.
+        let patience = if is_http && !self.draining { DISCARD_TIME } else { CLOSE_TIME };
+        self.finish_within(id, ending, Farewell::new(patience));
+    }
+
+    /// The same with a patience of its own.
+    pub(super) fn finish_within(&mut self, id: ConnId, ending: Ending, farewell: Farewell) {
+        let now = self.now;
+        let Some(conn) = self.connection(id) else { return };
+        if conn.phase == Phase::Open {
+            conn.phase = Phase::Finishing(farewell);
+            conn.ending.get_or_insert(ending);
+            conn.leftover = None;
+            conn.timers.alarm = NEVER;
+            self.set_deadline(id, farewell.deadline(now));
+            self.count_receiving(id);
+            self.schedule_flush(id);
+            self.schedule_input(id);
+        }
+    }
+
+    /// The connection is over at once.
+    pub(super) fn doom(&mut self, id: ConnId, ending: Ending) {
+        if let Some(conn) = self.connections.get_mut(id.slot, id.generation)
+            && conn.phase != Phase::Over
+        {
+            conn.ending.get_or_insert(ending);
+            conn.phase = Phase::Over;
+            self.lists.doomed.push(id);
+        }
+    }
+
+    /// Queues our close frame and waits for the peer's.
+    fn close_open_websocket(&mut self, id: ConnId, close: WebSocketClose<'_>, ending: Ending) {
+        let code = CloseCode::from_wire(close.code);
+        debug_assert!(code.is_some(), "a close code that may travel");
+        self.queue(id, |out| encode_close(out, code, close.reason));
+        let now = self.now;
+        let Some(conn) = self.connection(id) else { return };
+        conn.ending.get_or_insert(ending);
+        conn.flags.parked = false;
+        conn.timers.alarm = NEVER;
+        if let Half::WebSocket(half) = &mut conn.half {
+            half.on_close_queued();
+        }
+        self.set_deadline(id, now.after(CLOSE_TIME));
+        self.schedule_input(id);
+    }
+}
+
+fn arm(wheel: &mut TimerWheel<ConnId>, conn: &mut Connection, id: ConnId) {
+    let next = conn.timers.next();
+    if next < conn.timers.armed {
+        conn.timers.armed = next;
+        wheel.insert(next, id);
+    }
+}
+
+impl<M: Mail> Outbox<M> for Io<M> {
+    fn now(&self) -> Now {
+        self.now
+    }
+
+    fn core(&self) -> CoreId {
+        self.core
+    }
+
+    fn cores(&self) -> usize {
+        self.process.cores()
+    }
+
+    fn respond(&mut self, conn: ConnId, response: Response) {
+        self.answer(conn, &response, Ending::Complete);
+    }
+
+    fn open_event_stream(&mut self, id: ConnId, open: EventStreamOpen) {
+        let now = self.now;
+        let Some(conn) = self.connection(id) else { return };
+        let Half::Http(half) = &conn.half else { return };
+        let Some(to) = half.reply_to() else {
+            debug_assert!(false, "a request is answered once");
+            return;
+        };
+        let framing = StreamFraming::of(to.version);
+        self.queue_head(id, |out| {
+            // The stream is the last answer of its connection: what came behind its request is read past.
+            encode_event_stream_head(out, ReplyTo { keep_alive: false, ..to }, &open.fields);
+            framing.encode(out, open.first);
+        });
+        let half = EventStream::new(&open, framing, now, id.slot);
+        let deadline = half.deadline();
+        self.become_half(id, Half::EventStream(half));
+        self.set_deadline(id, deadline);
+        self.schedule_input(id);
+    }
+
+    fn end_event_stream(&mut self, id: ConnId, last: &[u8]) {
+        let Some(conn) = self.connection(id).filter(|conn| conn.takes_pushes()) else { return };
+        let Half::EventStream(half) = &conn.half else { return };
+        let framing = half.framing();
+        self.queue(id, |out| {
+            framing.encode(out, last);
+            out.extend_from_slice(framing.last());
+        });
+        self.finish(id, Ending::Complete);
+    }
+
+    fn close_websocket(&mut self, id: ConnId, close: WebSocketClose<'_>) {
+        let Some(conn) = self.connection(id).filter(|conn| conn.takes_pushes()) else { return };
+        if matches!(conn.half, Half::WebSocket(_)) {
+            self.close_open_websocket(id, close, Ending::Service);
+        }
+    }
+
+    fn cut(&mut self, id: ConnId, last: &[u8], close: WebSocketClose<'_>) {
+        let Some(conn) = self.connections.get_mut(id.slot, id.generation).filter(|conn| conn.takes_pushes()) else {
+            return;
+        };
+        let backlog = conn.queue.backlog_bytes();
+        let message_len = conn.message_len();
+        conn.queue.cut(&mut self.blocks, message_len);
+        self.process.count_backlog(backlog, conn.queue.backlog_bytes());
+        match &conn.half {
+            Half::WebSocket(_) => {
+                self.queue(id, |out| out.extend_from_slice(last));
+                self.close_open_websocket(id, close, Ending::SlowConsumer);
+                if let Some(conn) = self.connection(id) {
+                    conn.flags.strict = true;
+                }
+            }
+            Half::EventStream(half) => {
+                let framing = half.framing();
+                self.queue(id, |out| out.extend_from_slice(framing.last()));
+                self.finish_within(id, Ending::SlowConsumer, Farewell::strict(CLOSE_TIME));
+            }
+            Half::Http(_) => {}
+        }
+    }
+
+    fn write_run(&mut self, lane: Lane, bytes: &[u8]) -> Run {
+        self.blocks.write(lane, bytes)
+    }
+
+    fn push_run(&mut self, conn: ConnId, run: Run, mark: u64) -> Pushed {
+        let pushed = self.admit(conn, run.len as usize, true);
+        if pushed == Pushed::Queued {
+            self.enqueue(conn, run, mark);
+        }
+        pushed
+    }
+
+    fn push(&mut self, conn: ConnId, bytes: &[u8], mark: u64) -> Pushed {
+        let pushed = self.admit(conn, bytes.len(), true);
+        if pushed == Pushed::Queued {
+            let run = self.blocks.write_own(bytes);
+            self.enqueue(conn, run, mark);
+        }
+        pushed
+    }
+
+    fn push_always(&mut self, conn: ConnId, bytes: &[u8], mark: u64) -> Pushed {
+        let pushed = self.admit(conn, bytes.len(), false);
+        if pushed == Pushed::Queued {
+            let run = self.blocks.write_own(bytes);
+            self.enqueue(conn, run, mark);
+        }
+        pushed
+    }
+
+    fn queued_bytes(&self, conn: ConnId) -> usize {
+        self.connections.get(conn.slot, conn.generation).map_or(0, |conn| conn.queue.bytes())
+    }
+
+    fn unsent(&self, conn: ConnId, visit: &mut dyn FnMut(Unsent)) {
+        if let Some(conn) = self.connections.get(conn.slot, conn.generation) {
+            conn.queue.unsent(visit);
+        }
+    }
+
+    fn notify_drained(&mut self, id: ConnId) {
+        let Some(conn) = self.connection(id).filter(|conn| conn.takes_pushes()) else { return };
+        conn.flags.tell_drained = true;
+        // An empty queue drains in the coming flush, which therefore has to see it.
+        self.schedule_flush(id);
+    }
+
+    fn resume(&mut self, id: ConnId) {
+        if let Some(conn) = self.connection(id) {
+            conn.flags.parked = false;
+            self.schedule_input(id);
+        }
+    }
+
+    fn arm(&mut self, id: ConnId, at: Deadline) {
+        if let Some(conn) = self.connections.get_mut(id.slot, id.generation)
+            && conn.ending.is_none()
+        {
+            conn.timers.alarm = at;
+            arm(&mut self.wheel, conn, id);
+        }
+    }
+
+    fn disarm(&mut self, id: ConnId) {
+        if let Some(conn) = self.connection(id) {
+            conn.timers.alarm = NEVER;
+        }
+    }
+
+    fn mail_ingest(&mut self, to: CoreId, mail: M) {
+        self.mailbox.send_ingest(to, mail);
+    }
+
+    fn mail_fanout(&mut self, to: CoreId, mail: M) {
+        self.mailbox.send_fanout(to, mail);
+    }
+
+    fn ingest_room(&self, to: CoreId) -> bool {
+        self.mailbox.ingest_room(to)
+    }
+
+    fn congested(&self) -> bool {
+        self.process.is_congested()
+    }
+}

@@ -1,0 +1,313 @@
+//! Mail between cores: two lanes, one bag per destination and turn.
+//!
+//! Owns the channels, the bags being filled and the depth of every lane; it does not know what mail means. Ground rules:
+//!
+//! - *Ingest* (core → owner) comes only from sockets: who sends it has asked for [`Mailbox::ingest_room`], and parks the
+//!   socket when there is none. *Fan-out* (owner → core) ends in write queues and never waits. So no two cores can wait for
+//!   each other.
+//! - Mail of one lane between two cores keeps its order: bags are filled in order and a channel is a queue. A core's mail to
+//!   itself takes the same way.
+//! - Depth in bytes counts from the moment mail is sent (also while its bag is being filled) to the moment it is taken out.
+//! - A lane ends once: after [`Mailbox::end_ingest`], or [`Mailbox::end_fanout`], nothing more is sent on it.
+//! - Only a sleeping core is woken: the sleeper raises its flag, looks once more into its lanes and only then polls; the
+//!   sender fills the lane first and looks at the flag then. With a fence on both sides one of them sees the other.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
+use std::vec;
+
+use crossbeam_channel::{Receiver, Sender, unbounded};
+use mio::Waker;
+
+use crate::engine::service::{CoreId, Mail};
+
+/// Depth of one core's ingest lane at which senders park their sockets.
+const INGEST_BYTES_MAX: usize = 8 << 20;
+
+/// What every core can see of each other core.
+#[derive(Debug)]
+pub(super) struct Bell {
+    waker: Waker,
+    sleeping: AtomicBool,
+    ingest_bytes: AtomicUsize,
+    fanout_bytes: AtomicUsize,
+}
+
+impl Bell {
+    /// A bell for the core whose poll has this waker.
+    pub(super) const fn new(waker: Waker) -> Self {
+        Self {
+            waker,
+            sleeping: AtomicBool::new(false),
+            ingest_bytes: AtomicUsize::new(0),
+            fanout_bytes: AtomicUsize::new(0),
+        }
+    }
+
+    /// Wakes the core if it sleeps. What it shall see has been stored before.
+    pub(super) fn ring(&self) {
+        fence(Ordering::SeqCst);
+        if self.sleeping.load(Ordering::Relaxed) && self.sleeping.swap(false, Ordering::AcqRel) {
+            // The eventfd of a waker can only fail for a reason that ends the process anyway.
+            let _cannot_fail = self.waker.wake();
+        }
+    }
+
+    /// The core is about to sleep; it must look once more for work after this.
+    pub(super) fn before_sleep(&self) {
+        self.sleeping.store(true, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+    }
+
+    /// The core is awake.
+    pub(super) fn after_sleep(&self) {
+        self.sleeping.store(false, Ordering::Relaxed);
+    }
+}
+
+/// One core's end of all lanes.
+#[derive(Debug)]
+pub(super) struct Mailbox<M> {
+    core: CoreId,
+    bells: Arc<[Bell]>,
+    ingest: Lane<M>,
+    fanout: Lane<M>,
+}
+
+/// What comes out of a lane.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Letter<M> {
+    /// Mail from that core.
+    Mail(CoreId, M),
+    /// That core sends nothing more on this lane.
+    End,
+}
+
+#[derive(Debug)]
+struct Lane<M> {
+    outgoing: Vec<Outgoing<M>>,
+    incoming: Receiver<Bag<M>>,
+    /// The bag that is being emptied.
+    open: Option<(CoreId, vec::IntoIter<M>)>,
+}
+
+#[derive(Debug)]
+struct Outgoing<M> {
+    channel: Sender<Bag<M>>,
+    filling: Vec<M>,
+}
+
+#[derive(Debug)]
+enum Bag<M> {
+    Mail(CoreId, Vec<M>),
+    End,
+}
+
+/// A mailbox for each bell's core, all connected with each other.
+pub(super) fn mailboxes<M: Mail>(bells: &Arc<[Bell]>) -> Vec<Mailbox<M>> {
+    let ingest = lanes(bells.len());
+    let fanout = lanes(bells.len());
+    let cores = (0..).map(CoreId);
+    let both = ingest.into_iter().zip(fanout);
+    cores.zip(both).map(|(core, (ingest, fanout))| Mailbox { core, bells: bells.clone(), ingest, fanout }).collect()
+}
+
+fn lanes<M>(cores: usize) -> Vec<Lane<M>> {
+    let (senders, receivers): (Vec<_>, Vec<_>) = (0..cores).map(|_| unbounded()).unzip();
+    let outgoing =
+        || senders.iter().map(|channel| Outgoing { channel: channel.clone(), filling: Vec::new() }).collect();
+    receivers.into_iter().map(|incoming| Lane { outgoing: outgoing(), incoming, open: None }).collect()
+}
+
+impl<M: Mail> Mailbox<M> {
+    /// This core's own bell.
+    pub(super) fn bell(&self) -> &Bell {
+        &self.bells[usize::from(self.core.0)]
+    }
+
+    /// Puts mail into the ingest bag for that core.
+    pub(super) fn send_ingest(&mut self, to: CoreId, mail: M) {
+        if let Some(bell) = self.bells.get(usize::from(to.0)) {
+            bell.ingest_bytes.fetch_add(mail.weight(), Ordering::Relaxed);
+            self.ingest.fill(to, mail);
+        }
+    }
+
+    /// Puts mail into the fan-out bag for that core.
+    pub(super) fn send_fanout(&mut self, to: CoreId, mail: M) {
+        if let Some(bell) = self.bells.get(usize::from(to.0)) {
+            bell.fanout_bytes.fetch_add(mail.weight(), Ordering::Relaxed);
+            self.fanout.fill(to, mail);
+        }
+    }
+
+    /// Whether that core's ingest lane has room.
+    pub(super) fn ingest_room(&self, to: CoreId) -> bool {
+        let bell = self.bells.get(usize::from(to.0));
+        bell.is_some_and(|bell| bell.ingest_bytes.load(Ordering::Relaxed) < INGEST_BYTES_MAX)
+    }
+
+    /// Bytes in this core's own fan-out lane.
+    pub(super) fn fanout_bytes(&self) -> usize {
+        self.bell().fanout_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Hands all filled bags over.
+    pub(super) fn dispatch(&mut self) {
+        for (to, bell) in self.bells.iter().enumerate() {
+            let ingest = self.ingest.dispatch(self.core, to);
+            let fanout = self.fanout.dispatch(self.core, to);
+            if (ingest || fanout) && to != usize::from(self.core.0) {
+                bell.ring();
+            }
+        }
+    }
+
+    /// The next of the ingest lane.
+    pub(super) fn next_ingest(&mut self) -> Option<Letter<M>> {
+        let letter = self.ingest.next();
+        if let Some(Letter::Mail(_, mail)) = &letter {
+            self.bell().ingest_bytes.fetch_sub(mail.weight(), Ordering::Relaxed);
+        }
+        letter
+    }
+
+    /// The next of the fan-out lane.
+    pub(super) fn next_fanout(&mut self) -> Option<Letter<M>> {
+        let letter = self.fanout.next();
+        if let Some(Letter::Mail(_, mail)) = &letter {
+            self.bell().fanout_bytes.fetch_sub(mail.weight(), Ordering::Relaxed);
+        }
+        letter
+    }
+
+    /// Whether a lane has something to take out.
+    pub(super) fn has_mail(&self) -> bool {
+        self.ingest.has_mail() || self.fanout.has_mail()
+    }
+
+    /// Ends the ingest lane toward every core, behind everything sent.
+    pub(super) fn end_ingest(&mut self) {
+        self.dispatch();
+        self.ingest.end();
+        self.bells.iter().for_each(Bell::ring);
+    }
+
+    /// Ends the fan-out lane toward every core, behind everything sent.
+    pub(super) fn end_fanout(&mut self) {
+        self.dispatch();
+        self.fanout.end();
+        self.bells.iter().for_each(Bell::ring);
+    }
+}
+
+impl<M> Lane<M> {
+    fn fill(&mut self, to: CoreId, mail: M) {
+        if let Some(outgoing) = self.outgoing.get_mut(usize::from(to.0)) {
+            outgoing.filling.push(mail);
+        }
+    }
+
+    /// Whether there was something to hand over. A core that has gone needs no mail.
+    fn dispatch(&mut self, from: CoreId, to: usize) -> bool {
+        let Some(outgoing) = self.outgoing.get_mut(to).filter(|outgoing| !outgoing.filling.is_empty()) else {
+            return false;
+        };
+        outgoing.channel.send(Bag::Mail(from, std::mem::take(&mut outgoing.filling))).is_ok()
+    }
+
+    fn next(&mut self) -> Option<Letter<M>> {
+        loop {
+            if let Some((from, bag)) = &mut self.open {
+                if let Some(mail) = bag.next() {
+                    return Some(Letter::Mail(*from, mail));
+                }
+                self.open = None;
+            }
+            match self.incoming.try_recv().ok()? {
+                Bag::Mail(from, bag) => self.open = Some((from, bag.into_iter())),
+                Bag::End => return Some(Letter::End),
+            }
+        }
+    }
+
+    fn has_mail(&self) -> bool {
+        self.open.as_ref().is_some_and(|(_, bag)| bag.len() > 0) || !self.incoming.is_empty()
+    }
+
+    fn end(&self) {
+        for outgoing in &self.outgoing {
+            let _gone = outgoing.channel.send(Bag::End);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use mio::{Events, Poll, Token};
+
+    use super::*;
+
+    #[derive(Debug, PartialEq, Eq)]
+    struct Note(usize);
+
+    impl Mail for Note {
+        fn weight(&self) -> usize {
+            self.0
+        }
+    }
+
+    fn pair() -> (Vec<Poll>, Vec<Mailbox<Note>>) {
+        let polls: Vec<Poll> = (0..2).map(|_| Poll::new().unwrap()).collect();
+        let bells: Arc<[Bell]> =
+            polls.iter().map(|poll| Bell::new(Waker::new(poll.registry(), Token(0)).unwrap())).collect();
+        (polls, mailboxes(&bells))
+    }
+
+    const ONE: CoreId = CoreId(1);
+
+    #[test]
+    fn mail_keeps_its_order_and_its_end() {
+        let (_polls, mut cores) = pair();
+        cores[0].send_ingest(ONE, Note(1));
+        cores[0].send_ingest(ONE, Note(2));
+        assert_eq!(cores[1].next_ingest(), None, "a bag leaves with the turn");
+        cores[0].dispatch();
+        cores[0].send_ingest(ONE, Note(3));
+        cores[0].end_ingest();
+        for weight in 1..=3 {
+            assert_eq!(cores[1].next_ingest(), Some(Letter::Mail(CoreId(0), Note(weight))));
+        }
+        assert_eq!(cores[1].next_ingest(), Some(Letter::End));
+        assert_eq!(cores[0].next_ingest(), Some(Letter::End), "the end goes to every core");
+    }
+
+    #[test]
+    fn ingest_room_counts_what_has_not_been_taken_out() {
+        let (_polls, mut cores) = pair();
+        cores[0].send_ingest(ONE, Note(INGEST_BYTES_MAX));
+        assert!(!cores[0].ingest_room(ONE));
+        assert!(cores[0].ingest_room(CoreId(0)));
+        cores[0].dispatch();
+        assert!(!cores[0].ingest_room(ONE));
+        cores[1].next_ingest();
+        assert!(cores[0].ingest_room(ONE));
+    }
+
+    #[test]
+    fn only_a_sleeper_is_woken() {
+        let (mut polls, mut cores) = pair();
+        let mut events = Events::with_capacity(4);
+        let zero = Some(std::time::Duration::ZERO);
+        cores[0].send_fanout(ONE, Note(1));
+        cores[0].dispatch();
+        polls[1].poll(&mut events, zero).unwrap();
+        assert!(events.is_empty(), "core 1 is awake");
+        cores[1].bell().before_sleep();
+        assert!(cores[1].has_mail(), "which is why a core looks again before it sleeps");
+        cores[0].send_fanout(ONE, Note(1));
+        cores[0].dispatch();
+        polls[1].poll(&mut events, zero).unwrap();
+        assert!(!events.is_empty());
+    }
+}

@@ -1,0 +1,302 @@
+//! The WebSocket half of a connection: bytes in, messages out, and the frames that the protocol itself asks for (RFC 6455
+//! §5.5, §7; contract §6). Sans-IO.
+//!
+//! Owns the state of the close handshake, what has been heard of the peer, and the bound on pongs. It knows no socket and no
+//! service; its driver sends what is put into `out`.
+//!
+//! - OPEN → CLOSING when our close frame is queued first; → CLOSED when the peer's close came, or it broke the RFC.
+//! - Messages are handed over in OPEN only.
+//! - Pongs that the socket has not taken are at most [`PONG_BYTES_MAX`] and one frame: beyond that no input is taken, so a
+//!   flood of pings fills the kernel's buffers and not ours.
+
+use std::time::Duration;
+
+use crate::base::time::{Deadline, Now};
+use crate::engine::service::{Ending, WebSocketUpgrade};
+use crate::limits::FRAGMENTS_MAX;
+use crate::wire::websocket::frame::{encode_close, encode_ping, encode_pong};
+use crate::wire::websocket::{Incoming, MessageDecoder, Payload};
+
+/// Bytes of pongs that may wait for the socket.
+const PONG_BYTES_MAX: usize = 64 << 10;
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct WebSocket {
+    decoder: MessageDecoder,
+    state: State,
+    /// When something was last heard of the peer.
+    heard_at: Now,
+    pinged_at: Now,
+    ping_interval: Duration,
+    silence_max: Duration,
+    /// Bytes of pongs queued since none was.
+    pong_bytes: usize,
+    /// Bytes that must leave the queue until the last of them has.
+    pongs_end: usize,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Open,
+    Closing,
+    Closed,
+}
+
+/// What the bytes tell.
+#[derive(Debug)]
+pub(super) enum Step<'a> {
+    /// Nothing more before there are more bytes.
+    Need,
+    /// A message for the service.
+    Text(Payload<'a>),
+    /// A message for the service.
+    Binary(Payload<'a>),
+    /// A frame that is done with; it may have been answered.
+    Done,
+    /// Both sides have closed, or the peer cannot be understood: what is queued is the last.
+    Closed(Ending),
+}
+
+/// What the silence of the peer asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Silence {
+    /// Ask again then.
+    Until(Deadline),
+    /// A ping was put into `out`; ask again then.
+    Ping(Deadline),
+    /// It has lasted too long.
+    TooLong,
+}
+
+impl WebSocket {
+    pub(super) fn new(upgrade: &WebSocketUpgrade, now: Now) -> Self {
+        Self {
+            decoder: MessageDecoder::new(upgrade.message_bytes_max, FRAGMENTS_MAX),
+            state: State::Open,
+            heard_at: now,
+            pinged_at: now,
+            ping_interval: upgrade.ping_interval,
+            silence_max: upgrade.silence_max,
+            pong_bytes: 0,
+            pongs_end: 0,
+        }
+    }
+
+    /// Decodes on, up to the next thing to do. Answers how many bytes were used up: all, unless there is something to do.
+    pub(super) fn next<'a>(&mut self, input: &'a mut [u8], out: &mut Vec<u8>) -> (usize, Step<'a>) {
+        let (used, incoming) = self.decoder.decode(input);
+        let open = self.state == State::Open;
+        let step = match incoming {
+            None => Step::Need,
+            Some(Incoming::Text(payload)) if open => Step::Text(payload),
+            Some(Incoming::Binary(payload)) if open => Step::Binary(payload),
+            Some(Incoming::Ping(payload)) if open => {
+                let before = out.len();
+                encode_pong(out, &payload);
+                self.pong_bytes += out.len() - before;
+                Step::Done
+            }
+            Some(Incoming::Text(_) | Incoming::Binary(_) | Incoming::Ping(_) | Incoming::Pong) => Step::Done,
+            Some(Incoming::Close(code)) => {
+                if open {
+                    encode_close(out, code, "");
+                }
+                self.state = State::Closed;
+                Step::Closed(Ending::Peer)
+            }
+            Some(Incoming::Fault(fault)) => {
+                if open {
+                    encode_close(out, Some(fault.code), fault.reason);
+                }
+                self.state = State::Closed;
+                Step::Closed(Ending::ProtocolError)
+            }
+        };
+        (used, step)
+    }
+
+    /// Our close frame is queued.
+    pub(super) fn on_close_queued(&mut self) {
+        if self.state == State::Open {
+            self.state = State::Closing;
+        }
+    }
+
+    /// Whether frames of a protocol may be queued.
+    pub(super) fn is_open(&self) -> bool {
+        self.state == State::Open
+    }
+
+    /// Whether input can be made use of now.
+    pub(super) const fn takes_input(&self) -> bool {
+        self.pong_bytes <= PONG_BYTES_MAX
+    }
+
+    /// Memory that a message cut by frames or reads holds, bytes.
+    pub(super) fn held_bytes(&self) -> usize {
+        self.decoder.held_bytes()
+    }
+
+    /// Bytes came from the peer, or it took some that it had not taken before.
+    pub(super) const fn on_heard(&mut self, now: Now) {
+        self.heard_at = now;
+    }
+
+    /// Frames of [`Self::next`] were queued; the queue now has that many bytes.
+    pub(super) const fn on_replies_queued(&mut self, queue_bytes: usize) {
+        if self.pong_bytes > 0 {
+            self.pongs_end = queue_bytes;
+        }
+    }
+
+    /// The socket took that many bytes.
+    pub(super) const fn on_sent(&mut self, bytes: usize) {
+        self.pongs_end = self.pongs_end.saturating_sub(bytes);
+        if self.pongs_end == 0 {
+            self.pong_bytes = 0;
+        }
+    }
+
+    /// Looks at how long the peer has been silent. `read`: whether it is being read, for a peer that is not cannot be heard.
+    pub(super) fn on_deadline(&mut self, now: Now, read: bool, out: &mut Vec<u8>) -> Silence {
+        if !read {
+            self.heard_at = now;
+        }
+        let dropped_at = self.heard_at.after(self.silence_max);
+        if dropped_at.is_due(now) {
+            return Silence::TooLong;
+        }
+        let ping_at = self.ping_at();
+        if ping_at.is_due(now) {
+            encode_ping(out, b"");
+            self.pinged_at = now;
+            return Silence::Ping(self.ping_at().min(dropped_at));
+        }
+        Silence::Until(ping_at.min(dropped_at))
+    }
+
+    fn ping_at(&self) -> Deadline {
+        self.heard_at.max(self.pinged_at).after(self.ping_interval)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn websocket() -> WebSocket {
+        let upgrade = WebSocketUpgrade {
+            accept: [b'x'; 28],
+            fields: Vec::new(),
+            message_bytes_max: 100,
+            ping_interval: Duration::from_secs(30),
+            silence_max: Duration::from_secs(90),
+        };
+        WebSocket::new(&upgrade, Now(0))
+    }
+
+    /// A client frame with the mask 0.
+    fn frame(first: u8, payload: &[u8]) -> Vec<u8> {
+        let mut frame = vec![first, 0x80 | u8::try_from(payload.len()).unwrap(), 0, 0, 0, 0];
+        frame.extend_from_slice(payload);
+        frame
+    }
+
+    /// What the half says to the input cut in two, and what it sends.
+    fn drive(half: &mut WebSocket, input: &[u8], cut: usize) -> (Vec<String>, Vec<u8>) {
+        let (mut log, mut out) = (Vec::new(), Vec::new());
+        for piece in [&input[..cut], &input[cut..]] {
+            let (mut piece, mut at) = (piece.to_vec(), 0);
+            loop {
+                let (used, step) = half.next(&mut piece[at..], &mut out);
+                at += used;
+                match step {
+                    Step::Need => break,
+                    Step::Text(payload) => log.push(format!("text {}", String::from_utf8_lossy(&payload))),
+                    Step::Binary(_) => log.push("binary".to_owned()),
+                    Step::Done => {}
+                    Step::Closed(ending) => {
+                        log.push(format!("{ending:?}"));
+                        return (log, out);
+                    }
+                }
+            }
+        }
+        (log, out)
+    }
+
+    #[track_caller]
+    fn check(input: &[u8], log: &[&str], out: &[u8]) {
+        for cut in 0..=input.len() {
+            let (was, sent) = drive(&mut websocket(), input, cut);
+            assert_eq!(was, log, "cut at {cut}");
+            assert_eq!(sent, out, "cut at {cut}");
+        }
+    }
+
+    #[test]
+    fn messages_pass_and_pings_are_answered_between_them() {
+        let input = [frame(0x81, b"one"), frame(0x89, b"p"), frame(0x82, b"x"), frame(0x8a, b""), frame(0x81, b"two")];
+        check(&input.concat(), &["text one", "binary", "text two"], b"\x8a\x01p");
+    }
+
+    #[test]
+    fn a_close_is_echoed_with_its_code_or_empty() {
+        check(&frame(0x88, b""), &["Peer"], b"\x88\x00");
+        check(&frame(0x88, b"\x03\xe8bye"), &["Peer"], b"\x88\x02\x03\xe8");
+        check(&[frame(0x88, b""), frame(0x81, b"late")].concat(), &["Peer"], b"\x88\x00");
+    }
+
+    #[test]
+    fn a_fault_closes_with_the_code_of_the_rfc() {
+        let (log, out) = drive(&mut websocket(), &frame(0x88, b"\x03\xed"), 0);
+        assert_eq!(log, ["ProtocolError"]);
+        assert_eq!(&out[2..4], 1002_u16.to_be_bytes());
+        let (_, out) = drive(&mut websocket(), &frame(0x81, b"\xff"), 0);
+        assert_eq!(&out[2..4], 1007_u16.to_be_bytes());
+    }
+
+    #[test]
+    fn behind_our_close_only_the_peers_close_counts() {
+        let mut half = websocket();
+        half.on_close_queued();
+        let input = [frame(0x81, b"one"), frame(0x89, b""), frame(0x88, b"\x03\xe9")].concat();
+        assert_eq!(drive(&mut half, &input, 3), (vec!["Peer".to_owned()], Vec::new()));
+    }
+
+    #[test]
+    fn a_flood_of_pings_stops_the_input_until_the_pongs_have_left() {
+        let mut half = websocket();
+        let mut out = Vec::new();
+        let ping = frame(0x89, &[0; 100]);
+        while half.takes_input() {
+            half.next(&mut ping.clone(), &mut out);
+            half.on_replies_queued(out.len() + 500);
+        }
+        assert!(out.len() <= PONG_BYTES_MAX + 102);
+        half.on_sent(out.len());
+        assert!(!half.takes_input(), "500 bytes were queued in front of them");
+        half.on_sent(500);
+        assert!(half.takes_input());
+    }
+
+    #[test]
+    fn a_silent_peer_is_pinged_and_then_given_up() {
+        let (mut half, mut out) = (websocket(), Vec::new());
+        let mut at = |half: &mut WebSocket, second: u64| half.on_deadline(Now(second * 1000), true, &mut out);
+        assert_eq!(at(&mut half, 10), Silence::Until(Deadline(30_000)));
+        assert_eq!(at(&mut half, 30), Silence::Ping(Deadline(60_000)));
+        assert_eq!(at(&mut half, 60), Silence::Ping(Deadline(90_000)));
+        assert_eq!(at(&mut half, 90), Silence::TooLong);
+        half.on_heard(Now(61_000));
+        assert_eq!(at(&mut half, 90), Silence::Until(Deadline(91_000)));
+        assert_eq!(out, b"\x89\x00\x89\x00");
+    }
+
+    #[test]
+    fn a_peer_that_is_not_read_is_not_silent() {
+        let (mut half, mut out) = (websocket(), Vec::new());
+        assert_eq!(half.on_deadline(Now(95_000), false, &mut out), Silence::Until(Deadline(125_000)));
+    }
+}

@@ -1,0 +1,309 @@
+//! Settings: as written on the command line and in the environment → [`Config`], resolved and bounded (contract §1).
+//!
+//! `arguments.rs` says which flags there are and explains them; `setting.rs` reads one setting's value; here the
+//! settings get their defaults, their ranges and their relations to each other. The name of a variable follows from
+//! its flag (`--max-body`, `AEP_MAX_BODY`); a flag wins over a variable, and an empty variable is unset.
+//!
+//! Invariants: a [`Config`] keeps every relation that `limits.rs` states; a value that breaks one is refused with one
+//! line and exit status 2, never bent into shape. The token is never part of an error.
+
+mod arguments;
+mod setting;
+mod token;
+
+use std::ffi::OsString;
+use std::fmt;
+use std::io::{self, Write};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Parser;
+
+pub use arguments::RawConfig;
+pub use setting::ConfigError;
+
+use crate::limits::{self, FRAMING_BYTES, Limits, MESSAGE_BYTES_MAX};
+use crate::ops::auth::Token;
+use crate::ops::log;
+use crate::ops::machine::Machine;
+use crate::ops::origins::Origins;
+use setting::Settings;
+
+/// Bound of every count that has no narrower one.
+const COUNT_MAX: usize = u32::MAX as usize;
+/// Bound of every size that has no narrower one: 1 TiB.
+const BYTES_MAX: usize = 1 << 40;
+/// Bounds of a request head and a hello; both are held in whole.
+const HEAD_BYTES_MAX: usize = 16 << 20;
+/// Bounds of every time: 1 ms, a day.
+const TIMES: [Duration; 2] = [Duration::from_millis(1), Duration::from_secs(86_400)];
+/// Bounds of the heartbeat interval: balancers cut what is silent for half a minute.
+const HEARTBEATS: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(25)];
+/// Connections by default, where the descriptors allow that many.
+const CONNECTIONS_DEFAULT: usize = 100_000;
+
+/// Everything the process was told, resolved.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// Where to listen.
+    pub host: Host,
+    /// Port to listen on; 0 for any free one.
+    pub port: u16,
+    /// The token that guards everything but `/healthz`; without one, control is refused.
+    pub token: Option<Token>,
+    /// Event loops, one thread each.
+    pub cores: usize,
+    /// Origins that browsers may use the relay from.
+    pub origins: Origins,
+    /// Whether `GET /metrics` is served.
+    pub metrics: bool,
+    /// Filter of the log lines.
+    pub log: String,
+    /// Every bound.
+    pub limits: Limits,
+    machine: Machine,
+}
+
+/// A bind address: an IP address, or `localhost`, which is displayed as it was written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Host {
+    /// An address.
+    Address(IpAddr),
+    /// `localhost`: 127.0.0.1.
+    Localhost,
+}
+
+impl Host {
+    const ACCEPTED: &'static str = "an IPv4 or IPv6 address, or localhost";
+
+    fn parse(text: &str) -> Option<Self> {
+        if text.eq_ignore_ascii_case("localhost") {
+            return Some(Self::Localhost);
+        }
+        let bare = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
+        match bare {
+            Some(bare) => bare.parse().ok().map(|v6| Self::Address(IpAddr::V6(v6))),
+            None => text.parse().ok().map(Self::Address),
+        }
+    }
+
+    /// The address to bind.
+    #[must_use]
+    pub fn ip(self) -> IpAddr {
+        match self {
+            Self::Address(ip) => ip,
+            Self::Localhost => IpAddr::V4(Ipv4Addr::LOCALHOST),
+        }
+    }
+}
+
+/// As in a URL: an IPv6 address in brackets.
+impl fmt::Display for Host {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Address(IpAddr::V6(v6)) => write!(f, "[{v6}]"),
+            Self::Address(IpAddr::V4(v4)) => v4.fmt(f),
+            Self::Localhost => f.write_str("localhost"),
+        }
+    }
+}
+
+/// Why the process ends before it has begun.
+#[derive(Debug)]
+pub enum Stop {
+    /// `--help` or `--version`: text for standard output, exit status 0.
+    Answer(String),
+    /// A setting is wrong: one line for standard error, exit status 2.
+    Refusal(ConfigError),
+}
+
+impl Stop {
+    /// Writes what there is to say and returns the exit status.
+    pub fn report(self) -> ExitCode {
+        // Nobody may be there to read it; the status says it all the same.
+        match self {
+            Self::Answer(text) => {
+                let _ = io::stdout().write_all(text.as_bytes());
+                ExitCode::SUCCESS
+            }
+            Self::Refusal(error) => {
+                let _ = writeln!(io::stderr(), "aep-relay: {error}");
+                ExitCode::from(2)
+            }
+        }
+    }
+}
+
+impl Config {
+    /// Reads the process's own arguments and environment.
+    ///
+    /// # Errors
+    /// Help or the version was asked for, or a setting is wrong.
+    pub fn from_process() -> Result<Self, Stop> {
+        let raw = RawConfig::try_parse().map_err(|error| {
+            if error.use_stderr() { Stop::Refusal(ConfigError::usage(&error)) } else { Stop::Answer(error.to_string()) }
+        })?;
+        Self::resolve(&raw, &|name| std::env::var_os(name), Machine::probe()).map_err(Stop::Refusal)
+    }
+
+    /// Resolves what was written, with `variable` as the environment.
+    ///
+    /// # Errors
+    /// The first setting that is wrong.
+    pub fn resolve(
+        raw: &RawConfig,
+        variable: &dyn Fn(&str) -> Option<OsString>,
+        machine: Machine,
+    ) -> Result<Self, ConfigError> {
+        let settings = Settings::new(variable);
+        let cores = settings.count("AEP_CORES", &raw.cores, machine.cores, 1..=limits::CORES_MAX)?;
+        let host = settings.parsed("AEP_HOST", &raw.host, Host::ACCEPTED, Host::parse)?;
+        let origins = settings.parsed("AEP_ORIGINS", &raw.origins, Origins::ACCEPTED, Origins::parse)?;
+        let metrics = settings.parsed("AEP_METRICS", &raw.metrics, "on or off", on_off)?;
+        let log = settings
+            .parsed("AEP_LOG", &raw.log, log::FILTER_ACCEPTED, |text| log::is_filter(text).then(|| text.to_owned()))?;
+        Ok(Self {
+            host: host.unwrap_or(Host::Address(IpAddr::V4(Ipv4Addr::LOCALHOST))),
+            port: settings.port("AEP_PORT", &raw.port, 8787)?,
+            token: token::resolve(&settings, raw)?,
+            cores,
+            origins: origins.unwrap_or(Origins::Any),
+            metrics: metrics.unwrap_or(true),
+            log: log.unwrap_or_else(|| "info".to_owned()),
+            limits: bounds(&settings, raw, cores, machine)?,
+            machine,
+        })
+    }
+
+    /// The address to bind.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        SocketAddr::new(self.host.ip(), self.port)
+    }
+
+    /// What the operator should hear at start, a sentence each.
+    #[must_use]
+    pub fn warnings(&self) -> Vec<String> {
+        let mut warnings = Vec::new();
+        if !self.host.ip().is_loopback() && self.token.is_none() {
+            warnings.push(format!(
+                "listening on {} without AEP_TOKEN: whoever reaches this port may publish and read everything",
+                self.host
+            ));
+        }
+        let connections = self.machine.connections(self.cores);
+        if self.limits.connections_max > connections {
+            warnings.push(format!(
+                "AEP_MAX_CONNECTIONS is {}, but {} file descriptors leave room for {connections} connections",
+                self.limits.connections_max, self.machine.descriptors
+            ));
+        }
+        warnings
+    }
+}
+
+fn on_off(text: &str) -> Option<bool> {
+    match text {
+        "on" => Some(true),
+        "off" => Some(false),
+        _ => None,
+    }
+}
+
+/// Resolves every bound. Where one depends on others, its default follows them, and a value that breaks the relation
+/// is refused with the reason.
+fn bounds(settings: &Settings<'_>, raw: &RawConfig, cores: usize, machine: Machine) -> Result<Limits, ConfigError> {
+    let defaults = Limits::default();
+    let count = |name, flag, default| settings.count(name, flag, default, 1..=COUNT_MAX);
+    let time = |name, flag, default| settings.seconds(name, flag, default, TIMES);
+    let at_least =
+        |name, flag, default: usize, least, why| settings.bytes(name, flag, default.max(least), least..=BYTES_MAX, why);
+
+    let body_bytes_max =
+        settings.bytes("AEP_MAX_BODY", &raw.max_body, defaults.body_bytes_max, 1..=MESSAGE_BYTES_MAX, "")?;
+    let sessions_max = count("AEP_MAX_SESSIONS", &raw.max_sessions, defaults.sessions_max)?;
+    let largest = body_bytes_max + FRAMING_BYTES;
+    let queue_why = "AEP_MAX_BODY and 65536 of framing";
+    let write_queue_bytes_max = at_least("AEP_QUEUE_BYTES", &raw.queue_bytes, largest, largest, queue_why)?;
+    let replay_bytes_min = Limits::replay_bytes_min(cores, body_bytes_max);
+    let connections = machine.connections(cores).min(CONNECTIONS_DEFAULT);
+
+    Ok(Limits {
+        connections_max: settings.count(
+            "AEP_MAX_CONNECTIONS",
+            &raw.max_connections,
+            connections,
+            1..=limits::CONNECTIONS_MAX,
+        )?,
+        write_queue_bytes_max,
+        backlog_bytes_max: at_least(
+            "AEP_BACKLOG_BYTES",
+            &raw.backlog_bytes,
+            defaults.backlog_bytes_max,
+            write_queue_bytes_max,
+            "AEP_QUEUE_BYTES",
+        )?,
+        delivery_bytes_max: at_least(
+            "AEP_DELIVERY_BYTES",
+            &raw.delivery_bytes,
+            defaults.delivery_bytes_max,
+            largest,
+            queue_why,
+        )?,
+        receiving_bytes_max: at_least(
+            "AEP_RECEIVE_BYTES",
+            &raw.receive_bytes,
+            defaults.receiving_bytes_max,
+            body_bytes_max,
+            "AEP_MAX_BODY",
+        )?,
+        head_bytes_max: settings.bytes(
+            "AEP_HEAD_BYTES",
+            &raw.head_bytes,
+            defaults.head_bytes_max,
+            1..=HEAD_BYTES_MAX,
+            "",
+        )?,
+        head_time: time("AEP_HEAD_TIME", &raw.head_time, defaults.head_time)?,
+        body_time: time("AEP_BODY_TIME", &raw.body_time, defaults.body_time)?,
+        keep_alive_time: time("AEP_IDLE_TIME", &raw.idle_time, defaults.keep_alive_time)?,
+        heartbeat_interval: settings.seconds(
+            "AEP_HEARTBEAT",
+            &raw.heartbeat,
+            defaults.heartbeat_interval,
+            HEARTBEATS,
+        )?,
+        drain_time: time("AEP_DRAIN_TIME", &raw.drain_time, defaults.drain_time)?,
+        body_bytes_max,
+        batch_events_max: count("AEP_MAX_BATCH", &raw.max_batch, defaults.batch_events_max)?,
+        buffer_events_max: count("AEP_BUFFER", &raw.buffer, defaults.buffer_events_max)?,
+        sessions_max,
+        replay_bytes_max: at_least(
+            "AEP_BUFFER_BYTES",
+            &raw.buffer_bytes,
+            defaults.replay_bytes_max,
+            replay_bytes_min,
+            "four times AEP_MAX_BODY for each core",
+        )?,
+        from_positions_max: count("AEP_MAX_FROM", &raw.max_from, sessions_max)?,
+        subscriptions_per_connection_max: count(
+            "AEP_MAX_SUBSCRIPTIONS",
+            &raw.max_subscriptions,
+            defaults.subscriptions_per_connection_max,
+        )?,
+        claims_per_connection_max: count("AEP_MAX_CLAIMS", &raw.max_claims, defaults.claims_per_connection_max)?,
+        filter_scalars_max: count("AEP_MAX_SCALARS", &raw.max_scalars, defaults.filter_scalars_max)?,
+        hello_time: time("AEP_HELLO_TIME", &raw.hello_time, defaults.hello_time)?,
+        hello_bytes_max: settings.bytes(
+            "AEP_HELLO_BYTES",
+            &raw.hello_bytes,
+            defaults.hello_bytes_max,
+            1..=HEAD_BYTES_MAX,
+            "",
+        )?,
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,208 @@
+//! Metrics: one table of name, kind and help, a set of counters per core, and their exposition as text.
+//!
+//! **How to add one**: add a row to the table in [`CoreMetrics`]'s definition below: its doc comment is the help text
+//! of the exposition, its field name (after `aep_relay_`) the metric's name, its type the kind: [`Counter`], [`Gauge`],
+//! or [`Counters`] and [`Gauges`] for one value per member of a label. A label is an enum made with `labels!`. Then
+//! count: `core.metrics.events_in.add(n)`. Nothing else is to be registered.
+//!
+//! Each core has its own [`CoreMetrics`] and is the only one to write it, so counting is a plain load and store and no
+//! core ever waits for another's cache line. A scrape adds the cores up; only connections are also told apart by core,
+//! since balance over cores is what an operator looks for there.
+//!
+//! Invariants: labels are enums of ours and never a client's text, so the number of lines is fixed by the table and
+//! the number of cores, whatever clients do; a gauge is what was raised less what was lowered, and never negative.
+
+mod exposition;
+mod labels;
+mod value;
+
+use std::sync::Arc;
+
+pub use exposition::CONTENT_TYPE;
+pub use labels::{
+    CommandOutcome, ConnectionKind, Ending, Endpoint, EvictionCause, Label, RejectionCode, Request, StatusClass,
+};
+pub use value::{Counter, Counters, Gauge, Gauges};
+
+use value::{Sample, Value};
+
+/// Declares the metrics of a core: the struct, and the list of its rows that the exposition walks.
+macro_rules! table {
+    ($(#[doc = $help:literal] $field:ident: $kind:ty,)+) => {
+        /// The metrics of one core, written by that core alone.
+        #[derive(Debug, Default)]
+        // Two cores' counters never share a cache line, nor the pair of lines that is prefetched together.
+        #[repr(align(128))]
+        pub struct CoreMetrics {
+            $(#[doc = $help] pub $field: $kind,)+
+        }
+
+        /// Name, help and value of every metric.
+        const ROWS: &[Row] = &[$(Row {
+            name: stringify!($field),
+            help: $help,
+            value: |core| &core.$field,
+        },)+];
+    };
+}
+
+table! {
+    /// Open connections.
+    connections: Gauges<ConnectionKind>,
+    /// Connections taken from the listeners.
+    accepted: Counter,
+    /// Connections answered 503 for the connection limit or for want of file descriptors.
+    refused: Counter,
+    /// Connections handed over to a core with fewer of them.
+    handed_over: Counter,
+    /// Connections that ended, by reason.
+    endings: Counters<Ending>,
+    /// Requests answered, by endpoint and status class.
+    requests: Counters<Request>,
+    /// Bytes read from sockets.
+    bytes_in: Counter,
+    /// Bytes written to sockets.
+    bytes_out: Counter,
+    /// Write calls that took bytes.
+    writes: Counter,
+    /// Turns of the event loop.
+    turns: Counter,
+    /// Turns at whose end publishers had to wait for consumers.
+    congested_turns: Counter,
+    /// Bytes of mail from other cores that waits to be read.
+    mailbox_bytes: Gauge,
+    /// Bytes of delivery blocks in use.
+    delivery_block_bytes: Gauge,
+    /// Bytes copied out of delivery blocks for connections that lag.
+    backlog_bytes: Gauge,
+    /// Events accepted, duplicates included.
+    events_in: Counter,
+    /// Events and batches rejected, by code.
+    rejected: Counters<RejectionCode>,
+    /// Events whose source and id the session's buffer already held.
+    duplicates: Counter,
+    /// Events handed to consumers, once for each.
+    deliveries: Counter,
+    /// Events not handed to a consumer that fell behind, once for each.
+    dropped: Counter,
+    /// Consumers cut for being too slow.
+    slow_consumers: Counter,
+    /// Event streams and WebSocket subscriptions.
+    subscriptions: Gauge,
+    /// Replays begun.
+    replays: Counter,
+    /// Gaps announced to consumers.
+    replay_exhausted: Counter,
+    /// Sessions held.
+    sessions: Gauge,
+    /// Sessions evicted whole, by the bound that asked for it.
+    sessions_evicted: Counters<EvictionCause>,
+    /// Bytes of replay buffers.
+    replay_bytes: Gauge,
+    /// Control commands, by outcome.
+    commands: Counters<CommandOutcome>,
+}
+
+/// One metric of the table.
+struct Row {
+    name: &'static str,
+    help: &'static str,
+    value: fn(&CoreMetrics) -> &dyn Value,
+}
+
+/// The metrics of the process: those of each core.
+#[derive(Debug, Clone)]
+pub struct Metrics {
+    cores: Arc<[Arc<CoreMetrics>]>,
+}
+
+impl Metrics {
+    /// Metrics for that many cores, all at 0.
+    #[must_use]
+    pub fn new(cores: usize) -> Self {
+        Self { cores: (0..cores).map(|_| Arc::default()).collect() }
+    }
+
+    /// The set that the core counts in; a core that does not exist counts where nobody looks.
+    #[must_use]
+    pub fn core(&self, index: usize) -> Arc<CoreMetrics> {
+        self.cores.get(index).cloned().unwrap_or_default()
+    }
+
+    /// Everything as text of [`CONTENT_TYPE`].
+    #[must_use]
+    pub fn exposition(&self) -> String {
+        exposition::encode(&self.cores)
+    }
+
+    /// The sum of one value over all cores: `metrics.sum(|core| core.sessions.value())`.
+    #[must_use]
+    pub fn sum(&self, value: impl Fn(&CoreMetrics) -> u64) -> u64 {
+        self.cores.iter().map(|core| value(core)).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    #[test]
+    fn counts_of_all_cores_are_added_up_and_connections_told_apart() {
+        let metrics = Metrics::new(2);
+        let (first, second) = (metrics.core(0), metrics.core(1));
+        first.events_in.add(3);
+        second.events_in.add(4);
+        second.connections.raise(ConnectionKind::EventStream);
+        second.endings.increment(Ending::SlowConsumer);
+        first.requests.increment(Request { endpoint: Endpoint::Events, status: StatusClass::of(202) });
+        first.sessions.set(5);
+        second.sessions.set(6);
+
+        let text = metrics.exposition();
+        for line in [
+            "# HELP aep_relay_events_in Events accepted, duplicates included.",
+            "# TYPE aep_relay_events_in counter",
+            "aep_relay_events_in_total 7",
+            "aep_relay_connections{kind=\"sse\",core=\"1\"} 1",
+            "aep_relay_connections{kind=\"sse\",core=\"0\"} 0",
+            "aep_relay_endings_total{reason=\"slow-consumer\"} 1",
+            "aep_relay_requests_total{endpoint=\"events\",status=\"2xx\"} 1",
+            "aep_relay_sessions 11",
+        ] {
+            assert!(text.lines().any(|l| l == line), "{line}\n{text}");
+        }
+        assert!(text.ends_with("# EOF\n"));
+        assert_eq!(metrics.sum(|core| core.sessions.value()), 11);
+    }
+
+    #[test]
+    fn the_number_of_lines_does_not_depend_on_what_was_counted() {
+        let metrics = Metrics::new(3);
+        let before = metrics.exposition().lines().count();
+        let core = metrics.core(1);
+        core.requests.increment(Request { endpoint: Endpoint::Other, status: StatusClass::of(777) });
+        core.rejected.increment(RejectionCode::InvalidEvent);
+        core.bytes_out.add(u64::MAX);
+        core.bytes_out.add(u64::MAX);
+        assert_eq!(metrics.exposition().lines().count(), before);
+    }
+
+    #[test]
+    fn every_name_and_help_is_fit_for_the_exposition() {
+        let mut names = HashSet::new();
+        for row in ROWS {
+            assert!(names.insert(row.name), "{} twice", row.name);
+            assert!(row.help.starts_with(' ') && row.help.ends_with('.'), "{}: {:?}", row.name, row.help);
+            assert!(!row.name.ends_with("_total"), "{}: counters get their suffix by themselves", row.name);
+        }
+    }
+
+    #[test]
+    fn a_core_that_does_not_exist_counts_where_nobody_looks() {
+        let metrics = Metrics::new(1);
+        let before = metrics.exposition();
+        metrics.core(1).turns.increment();
+        assert_eq!(metrics.exposition(), before);
+    }
+}

@@ -1,0 +1,89 @@
+//! The table → OpenMetrics text, through `prometheus-client`'s encoder, which knows the format's escapes, suffixes and
+//! order. The registry is made for one scrape: it holds nothing that could be kept.
+
+use std::fmt;
+use std::sync::Arc;
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet, text};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::registry::Registry;
+
+use super::value::Kind;
+use super::{CoreMetrics, ROWS, Row, Sample};
+
+/// Media type of the exposition.
+pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// The one metric that is told apart by core.
+const BY_CORE: &str = "connections";
+
+pub(super) fn encode(cores: &Arc<[Arc<CoreMetrics>]>) -> String {
+    let mut registry = Registry::with_prefix("aep_relay");
+    registry.register_collector(Box::new(Table { cores: Arc::clone(cores) }));
+    let mut exposition = String::new();
+    // Writing to a string does not fail, and the table's names are fit for the format (tested beside it).
+    let encoded = text::encode(&mut exposition, &registry);
+    debug_assert!(encoded.is_ok());
+    exposition
+}
+
+#[derive(Debug)]
+struct Table {
+    cores: Arc<[Arc<CoreMetrics>]>,
+}
+
+impl Collector for Table {
+    fn encode(&self, mut encoder: DescriptorEncoder) -> fmt::Result {
+        ROWS.iter().try_for_each(|row| encode_row(&mut encoder, row, &self.cores))
+    }
+}
+
+fn encode_row(encoder: &mut DescriptorEncoder<'_>, row: &Row, cores: &[Arc<CoreMetrics>]) -> fmt::Result {
+    let Some(first) = cores.first() else { return Ok(()) };
+    let kind = (row.value)(first).kind();
+    let metric_type = match kind {
+        Kind::Counter => MetricType::Counter,
+        Kind::Gauge => MetricType::Gauge,
+    };
+    // A doc comment's text begins with a space.
+    let mut metric = encoder.encode_descriptor(row.name, row.help.trim_start(), None, metric_type)?;
+    let mut line = |labels: &[(&str, String)], value: u64| {
+        let labels = labels.iter().map(|(name, member)| (*name, member.as_str())).collect::<Vec<_>>();
+        let mut metric = metric.encode_family(&labels)?;
+        match kind {
+            Kind::Counter => metric.encode_counter::<NoLabelSet, u64, u64>(&value, None),
+            Kind::Gauge => metric.encode_gauge(&value),
+        }
+    };
+    if row.name == BY_CORE {
+        for (core, metrics) in cores.iter().enumerate() {
+            for sample in (row.value)(metrics).samples() {
+                let mut labels = owned(&sample);
+                labels.push(("core", core.to_string()));
+                line(&labels, sample.value)?;
+            }
+        }
+        return Ok(());
+    }
+    for sample in sum(row, cores) {
+        line(&owned(&sample), sample.value)?;
+    }
+    Ok(())
+}
+
+/// The row's samples, each added up over the cores.
+fn sum(row: &Row, cores: &[Arc<CoreMetrics>]) -> Vec<Sample> {
+    let mut cores = cores.iter().map(|core| (row.value)(core).samples());
+    let mut total = cores.next().unwrap_or_default();
+    for samples in cores {
+        for (sum, sample) in total.iter_mut().zip(samples) {
+            sum.value = sum.value.wrapping_add(sample.value);
+        }
+    }
+    total
+}
+
+fn owned(sample: &Sample) -> Vec<(&'static str, String)> {
+    sample.labels.iter().map(|(name, member)| (*name, (*member).to_owned())).collect()
+}

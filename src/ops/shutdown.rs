@@ -1,0 +1,70 @@
+//! Signals → phases of stopping (contract §1, Shutdown).
+//!
+//! Owns the signal handlers and one thread that waits for them. The first SIGTERM or SIGINT begins the drain through
+//! the closure handed in; whoever sends a second one does not want to wait for it. How the drain goes on from there,
+//! and its deadline, are the engine's ([`crate::limits::Limits::drain_time`]).
+
+use std::io;
+use std::process;
+use std::thread;
+
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+/// How far stopping has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Phase {
+    /// No signal yet.
+    Serving,
+    /// Connections are accepted no more, requests in flight are answered, streams are told goodbye. Ends the process
+    /// with 0, or with 1 at the drain time.
+    Draining,
+    /// A second signal: the process ends with 1 where it stands.
+    Abandoned,
+}
+
+impl Phase {
+    /// The phase that one more signal leads to.
+    #[must_use]
+    pub fn signalled(self) -> Self {
+        match self {
+            Self::Serving => Self::Draining,
+            Self::Draining | Self::Abandoned => Self::Abandoned,
+        }
+    }
+}
+
+/// Takes over SIGTERM and SIGINT for the rest of the process. `drain` is called once, from a thread of its own.
+///
+/// Call it before the boot line is printed: whoever waits for that line may signal right after.
+///
+/// # Errors
+/// The handlers or the thread could not be set up.
+pub fn on_signals(drain: impl FnOnce() + Send + 'static) -> io::Result<()> {
+    let mut signals = Signals::new([SIGTERM, SIGINT])?;
+    thread::Builder::new().name("signals".to_owned()).spawn(move || {
+        let mut drain = Some(drain);
+        let mut phase = Phase::Serving;
+        for _ in signals.forever() {
+            phase = phase.signalled();
+            tracing::info!(?phase, "signal received");
+            match (phase, drain.take()) {
+                (Phase::Draining, Some(drain)) => drain(),
+                _ => process::exit(1),
+            }
+        }
+    })?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_signal_drains_and_the_second_abandons_the_drain() {
+        assert_eq!(Phase::Serving.signalled(), Phase::Draining);
+        assert_eq!(Phase::Serving.signalled().signalled(), Phase::Abandoned);
+        assert_eq!(Phase::Abandoned.signalled(), Phase::Abandoned);
+    }
+}

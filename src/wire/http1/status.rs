@@ -1,0 +1,35 @@
+//! Status codes the relay sends, with their reason phrases (RFC 9110 §15).
+
+/// The reason phrase of a status code; empty for codes the relay does not send.
+#[must_use]
+pub fn reason(status: u16) -> &'static str {
+    match status {
+        100 => "Continue",
+        101 => "Switching Protocols",
+        200 => "OK",
+        202 => "Accepted",
+        204 => "No Content",
+        400 => "Bad Request",
+        401 => "Unauthorized",
+        403 => "Forbidden",
+        404 => "Not Found",
+        405 => "Method Not Allowed",
+        408 => "Request Timeout",
+        413 => "Content Too Large",
+        414 => "URI Too Long",
+        415 => "Unsupported Media Type",
+        417 => "Expectation Failed",
+        426 => "Upgrade Required",
+        431 => "Request Header Fields Too Large",
+        500 => "Internal Server Error",
+        503 => "Service Unavailable",
+        505 => "HTTP Version Not Supported",
+        _ => "",
+    }
+}
+
+/// Whether a response of this status has neither content nor `Content-Length` (RFC 9110 §6.4.1, §8.6).
+#[must_use]
+pub fn is_without_content(status: u16) -> bool {
+    matches!(status, 100..=199 | 204 | 304)
+}

@@ -1,0 +1,274 @@
+//! The floors of the house, read from the sources: imports point down only, and clock, sockets, files, threads and the
+//! environment each have their homes.
+//!
+//! A path counts wherever it is written, in a `use` or in the middle of an expression. Unit tests keep to the arrows
+//! like everyone else, but may open sockets and files.
+
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// What each room of `src/` may see of the others, by path prefix. A room may always see itself; a room without a row
+/// fails the test.
+const ARROWS: &[(&str, &[&str])] = &[
+    ("base", &[]),
+    ("limits", &[]),
+    ("wire", &["base", "limits"]),
+    ("ops", &["base", "limits"]),
+    ("engine", &["wire", "base", "limits", "ops::metrics"]),
+    ("relay", &["engine::service", "wire", "base", "limits", "ops::auth", "ops::metrics"]),
+    ("gateway", &["relay", "engine::service", "wire", "base", "limits", "ops"]),
+    ("server", &["gateway", "relay", "engine", "ops", "wire", "base", "limits"]),
+    ("main", &["server", "ops"]),
+    ("lib", &[]),
+];
+
+/// What has a home: the words that betray it, and where they may stand outside of unit tests.
+const HOMES: &[(&[&str], &[&str])] = &[
+    (&["mio::", "socket2::"], &["engine/"]),
+    (&["Instant::now", ".elapsed()"], &["engine/core.rs"]),
+    (&["SystemTime::now"], &["engine/core.rs", "ops/", "server.rs"]),
+    (&["std::fs", "File::open"], &["engine/listener.rs", "ops/config/"]),
+    (&["std::net", "TcpListener", "TcpStream"], &["engine/", "ops/config.rs", "ops/origins.rs", "server.rs"]),
+    (&["std::env"], &["ops/config.rs"]),
+    (&["std::thread", "thread::"], &["engine/", "ops/shutdown.rs", "ops/machine.rs", "server.rs"]),
+    (&["thread::sleep"], &[]),
+    (&["std::process"], &["main.rs", "server.rs", "ops/config.rs", "ops/shutdown.rs", "engine/"]),
+];
+
+/// Rooms that stand on `std` alone.
+const STD_ONLY: &[&str] = &["base", "limits"];
+
+#[test]
+fn imports_point_down_only() {
+    report(sources().iter().flat_map(|source| source.crossed_arrows()));
+}
+
+#[test]
+fn clock_sockets_files_and_threads_have_one_home() {
+    report(sources().iter().flat_map(|source| source.strays()));
+}
+
+#[test]
+fn the_foundation_stands_on_std_alone() {
+    report(sources().iter().flat_map(|source| source.foreign_crates()));
+}
+
+#[test]
+fn every_file_says_what_it_owns() {
+    report(sources().into_iter().filter(|s| !s.text.starts_with("//! ")).map(|s| format!("{}: no `//!`", s.path)));
+}
+
+fn report(offenders: impl Iterator<Item = String>) {
+    let offenders: BTreeSet<String> = offenders.collect();
+    assert!(offenders.is_empty(), "\n{}", offenders.into_iter().collect::<Vec<_>>().join("\n"));
+}
+
+/// A file of `src/`.
+struct Source {
+    /// Relative to `src/`, with `/`.
+    path: String,
+    text: String,
+}
+
+fn sources() -> Vec<Source> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let mut files = Vec::new();
+    collect(&root, &mut files);
+    assert!(files.len() > 10, "the sources are where they are looked for");
+    let source = |file: PathBuf| Source {
+        path: file.strip_prefix(&root).unwrap().to_str().unwrap().replace('\\', "/"),
+        text: fs::read_to_string(&file).unwrap(),
+    };
+    files.into_iter().map(source).collect()
+}
+
+fn collect(folder: &Path, files: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            collect(&path, files);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            files.push(path);
+        }
+    }
+}
+
+impl Source {
+    /// `relay/filter.rs` → `relay`; `limits.rs` → `limits`.
+    fn room(&self) -> &str {
+        let first = self.path.split('/').next().unwrap();
+        first.strip_suffix(".rs").unwrap_or(first)
+    }
+
+    /// `relay/filter.rs` → `["relay", "filter"]`.
+    fn module(&self) -> Vec<String> {
+        let parts = self.path.trim_end_matches(".rs").split('/').map(str::to_owned);
+        parts.filter(|part| part != "mod" && part != "lib" && part != "main").collect()
+    }
+
+    fn crossed_arrows(&self) -> Vec<String> {
+        let Some((_, allowed)) = ARROWS.iter().find(|(room, _)| *room == self.room()) else {
+            return vec![format!("{}: room `{}` has no row among the arrows", self.path, self.room())];
+        };
+        let rooms: Vec<&str> = ARROWS.iter().map(|(room, _)| *room).collect();
+        let foreign = |path: &&String| {
+            let room = path.split("::").next().unwrap();
+            let permitted = |prefix: &&str| *path == prefix || path.starts_with(&format!("{prefix}::"));
+            rooms.contains(&room) && room != self.room() && !allowed.iter().any(permitted)
+        };
+        let paths = self.crate_paths();
+        paths.iter().filter(foreign).map(|path| format!("{}: may not see `{path}`", self.path)).collect()
+    }
+
+    /// Every path into this crate that the file names, from the crate's root, groups taken apart.
+    fn crate_paths(&self) -> Vec<String> {
+        let code = without_comments(&self.text);
+        let mut paths = Vec::new();
+        // Only the binary names the library from outside; elsewhere the name is a log target.
+        let outside = if self.room() == "main" { "aep_relay::" } else { "crate::" };
+        for (root, base) in [(outside, Vec::new()), ("super::", self.module())] {
+            let mut rest = code.as_str();
+            while let Some(at) = rest.find(root) {
+                let preceded =
+                    rest[..at].chars().next_back().is_some_and(|c| c.is_alphanumeric() || c == '_' || c == ':');
+                rest = &rest[at..];
+                let tail = rest.trim_start_matches("super::");
+                let ups = (rest.len() - tail.len()) / "super::".len();
+                let tail = if ups == 0 { &rest[root.len()..] } else { tail };
+                let mut base = base.clone();
+                base.truncate(base.len().saturating_sub(ups));
+                if !preceded {
+                    expand(tail, &base.join("::"), &mut paths);
+                }
+                rest = tail;
+            }
+        }
+        paths
+    }
+
+    /// The code outside of unit tests and comments.
+    fn production(&self) -> String {
+        if self.path.ends_with("tests.rs") || self.path.contains("/tests/") {
+            return String::new();
+        }
+        let code = without_comments(&self.text);
+        match code.find("#[cfg(test)]\nmod ") {
+            Some(at) => code[..at].to_owned(),
+            None => code,
+        }
+    }
+
+    fn strays(&self) -> Vec<String> {
+        let code = self.production();
+        let away = HOMES.iter().filter(|(_, homes)| !homes.iter().any(|home| self.path.starts_with(home)));
+        let words = away.flat_map(|(words, _)| words.iter()).filter(|word| names(&code, word));
+        words.map(|word| format!("{}: `{word}` is not at home here", self.path)).collect()
+    }
+
+    fn foreign_crates(&self) -> Vec<String> {
+        if !STD_ONLY.contains(&self.room()) {
+            return Vec::new();
+        }
+        let code = self.production();
+        let used = code.lines().filter_map(|line| {
+            let line = line.trim_start().trim_start_matches("pub ");
+            line.strip_prefix("use ")?.split([':', ';', ' ']).next()
+        });
+        let foreign = used.filter(|root| !["std", "core", "alloc", "crate", "super", "self"].contains(root));
+        foreign.map(|root| format!("{}: uses `{root}`", self.path)).collect()
+    }
+}
+
+/// Whether the code names the path, as a whole word at its beginning.
+fn names(code: &str, word: &str) -> bool {
+    code.match_indices(word).any(|(at, _)| {
+        let before = code[..at].chars().next_back();
+        word.starts_with('.') || !before.is_some_and(|c| c.is_alphanumeric() || c == '_')
+    })
+}
+
+/// `a::{b, c::{d, e}}` under the prefix `p` → `p::a::b`, `p::a::c::d`, `p::a::c::e`. Stops where the path does.
+fn expand(text: &str, prefix: &str, paths: &mut Vec<String>) -> usize {
+    let join = |name: &str| if prefix.is_empty() { name.to_owned() } else { format!("{prefix}::{name}") };
+    let trimmed = text.trim_start();
+    let skipped = text.len() - trimmed.len();
+    if let Some(group) = trimmed.strip_prefix('{') {
+        let mut at = 0;
+        while let Some(rest) = group.get(at..).filter(|rest| !rest.trim_start().starts_with('}')) {
+            at += expand(rest, prefix, paths);
+            match group[at..].find([',', '}']) {
+                Some(end) if group[at + end..].starts_with(',') => at += end + 1,
+                _ => break,
+            }
+        }
+        return skipped + 1 + at + group[at..].find('}').map_or(0, |end| end + 1);
+    }
+    let name_len = trimmed.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(trimmed.len());
+    let (name, rest) = trimmed.split_at(name_len);
+    match rest.strip_prefix("::") {
+        Some(deeper) if !name.is_empty() => skipped + name_len + 2 + expand(deeper, &join(name), paths),
+        _ => {
+            paths.push(if name.is_empty() || name == "self" { prefix.to_owned() } else { join(name) });
+            skipped + name_len
+        }
+    }
+}
+
+/// The text without `//` comments; a `//` inside a string hides at most the rest of its line.
+fn without_comments(text: &str) -> String {
+    text.lines().map(|line| line.split("//").next().unwrap_or_default()).collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn an_arrow_that_points_up_is_seen_however_it_is_written() {
+    for (path, line) in [
+        ("relay/filter.rs", "use crate::gateway::routes;"),
+        ("relay/filter.rs", "use crate::engine::core::Core;"),
+        ("relay/filter.rs", "use crate::{base::ring, gateway};"),
+        ("relay/filter.rs", "use crate::ops::{auth::Access, config::Config};"),
+        ("relay/filter.rs", "fn f() { crate::server::run() }"),
+        ("relay/filter.rs", "use super::super::gateway::routes;"),
+        ("wire/json.rs", "use crate::relay::event::Event;"),
+        ("engine/http.rs", "use crate::{\n    limits::{self, Limits},\n    ops::{metrics, auth},\n};"),
+        ("limits.rs", "use crate::base::time::Now;"),
+        ("attic/junk.rs", ""),
+    ] {
+        let source = Source { path: path.to_owned(), text: line.to_owned() };
+        assert_eq!(source.crossed_arrows().len(), 1, "{path}: {line}");
+    }
+}
+
+#[test]
+fn an_arrow_that_points_down_is_let_pass() {
+    for (path, line) in [
+        ("relay/filter.rs", "use crate::engine::service::{ConnId, Outbox};"),
+        ("relay/filter.rs", "use crate::ops::{auth, metrics::{Counter, Gauge}};\nuse super::event::Event;"),
+        ("relay/filter.rs", "// once lived in crate::gateway"),
+        ("engine/core.rs", "use super::service::Service; use crate::wire::http1::{self, RequestHead};"),
+        ("main.rs", "use aep_relay::{ops::config::Config, server};"),
+    ] {
+        let source = Source { path: path.to_owned(), text: line.to_owned() };
+        assert_eq!(source.crossed_arrows(), Vec::<String>::new(), "{path}: {line}");
+    }
+}
+
+#[test]
+fn a_stray_clock_socket_or_thread_is_seen() {
+    for (path, text) in [
+        ("relay/replay.rs", "let now = std::time::Instant::now();"),
+        ("engine/http.rs", "let now = Instant::now();"),
+        ("gateway/mod.rs", "use mio::Poll;"),
+        ("wire/json.rs", "use std::fs::File;"),
+        ("engine/core.rs", "std::thread::sleep(time);"),
+    ] {
+        let source = Source { path: path.to_owned(), text: text.to_owned() };
+        assert!(!source.strays().is_empty(), "{path}: {text}");
+        let tested = Source { path: path.to_owned(), text: format!("#[cfg(test)]\nmod tests {{ {text} }}") };
+        assert!(tested.strays().is_empty(), "{path}: {text}");
+    }
+    let foreign = Source { path: "base/ring.rs".to_owned(), text: "use memchr::memchr;".to_owned() };
+    assert_eq!(foreign.foreign_crates(), ["base/ring.rs: uses `memchr`"]);
+}
