@@ -54,7 +54,12 @@ struct Promise {
 
 impl Promise {
     fn of(sessions: impl Iterator<Item = u64>) -> Self {
-        Self { next: sessions.map(|index| (session(index), 1)).collect(), announced: HashMap::new(), gaps: 0, shared: false }
+        Self {
+            next: sessions.map(|index| (session(index), 1)).collect(),
+            announced: HashMap::new(),
+            gaps: 0,
+            shared: false,
+        }
     }
 
     /// Resume positions: the last ones seen.
@@ -492,7 +497,8 @@ fn the_byte_budget_evicts_and_never_refuses_a_publish() {
         assert!(held_now.contains(&newest), "what was written last is there");
         assert!(!held_now.contains("first"), "what was written least recently is not");
         // Sessions leave whole, the oldest first: those held are the newest ones.
-        let oldest = held_now.iter().filter_map(|session| session.strip_prefix('s')?.parse::<u64>().ok()).min().unwrap();
+        let oldest =
+            held_now.iter().filter_map(|session| session.strip_prefix('s')?.parse::<u64>().ok()).min().unwrap();
         for round in oldest + 1..400 {
             assert!(held_now.contains(&format!("s{round}")), "{round} is newer than {oldest}");
         }
@@ -548,7 +554,11 @@ fn a_command_finds_its_target_on_any_core() {
             // The answer goes on by another way as soon as the target has the command: nobody sees it first.
             let id = serde_json::from_str::<Value>(&command).unwrap()["id"].as_str().unwrap().to_owned();
             let ack = event(&session, 10 + sender as u64).kind("control.accepted").text("cause", &id).build();
-            if index % 2 == 0 { target.text(&ack) } else { relay.publish(&[&ack]) }
+            if index % 2 == 0 {
+                target.text(&ack)
+            } else {
+                relay.publish(&[&ack])
+            }
             everything.extend([command, ack]);
         }
     }
@@ -574,7 +584,10 @@ fn a_command_finds_its_target_on_any_core() {
     let roster = senders[0].json();
     let claimed: HashSet<&str> =
         roster["entries"].as_array().unwrap().iter().map(|entry| entry["session"].as_str().unwrap()).collect();
-    assert_eq!(claimed, (0..TARGETS).map(|index| format!("s{index}")).collect::<Vec<_>>().iter().map(String::as_str).collect());
+    assert_eq!(
+        claimed,
+        (0..TARGETS).map(|index| format!("s{index}")).collect::<Vec<_>>().iter().map(String::as_str).collect()
+    );
     let connections = relay.get("/connections").json();
     assert_eq!(connections["connections"].as_array().unwrap().len(), TARGETS + senders.len());
     // Who leaves is gone everywhere.

@@ -160,7 +160,8 @@ fn two_batches_of_sixteen_mebibytes_cut_no_reader_that_reads() {
             assert_ne!(piece, Piece::End, "consumer {member} was cut");
             for event in piece.events() {
                 let next = &mut next[member];
-                let which = (0..2).find(|&which| batches[which].get(next[which]).is_some_and(|e| e.as_bytes() == event));
+                let which =
+                    (0..2).find(|&which| batches[which].get(next[which]).is_some_and(|e| e.as_bytes() == event));
                 next[which.unwrap_or_else(|| panic!("consumer {member} out of order at {next:?}"))] += 1;
             }
             piece.events().count()

@@ -55,7 +55,7 @@ struct Job {
     events: u32,
     /// By owner.
     batches: Vec<Batches>,
-    /// How many owners have a part, once all is parsed.
+    /// Owners whose part is not admitted yet, once all is parsed.
     owners: usize,
     parsed: bool,
 }
@@ -183,6 +183,11 @@ impl Ingest {
 
     /// An owner has admitted its part; with the last one, the answer.
     pub fn admitted(&mut self, conn: ConnId) -> Option<Response> {
+        if let Some(job) = self.jobs.iter_mut().find(|job| job.conn == conn) {
+            // Another owner has no room for its part yet. That part's answer comes last.
+            job.owners -= 1;
+            return None;
+        }
         let waiting = self.waiting.get_mut(conn)?;
         waiting.missing -= 1;
         if waiting.missing > 0 {
@@ -226,6 +231,9 @@ impl Ingest {
 
 impl Job {
     fn parse(&mut self, shared: &Shared, parser: &mut Parser, budget: &mut usize) -> Result<(), Refusal> {
+        if self.parsed {
+            return Ok(());
+        }
         while !self.parsed && *budget > 0 {
             let rest = self.body.get(self.at..).unwrap_or_default();
             let (line, taken) = match self.kind {
