@@ -50,22 +50,29 @@ fn drain_stream(stream: &mut Sse, sent: &[String]) -> usize {
     seen
 }
 
-/// Reads what a stalled socket still holds: events in order from 1, then the closing frame with the position of the
-/// last one, then code 1013. Answers the positions.
+/// Reads what a stalled socket still holds: events in order, dropped ones announced, then the closing frame with the
+/// position of the last one, then code 1013. Answers how many of `sent` have passed, and the positions.
 #[track_caller]
 fn drain_socket(ws: &mut Ws, sent: &[String], session: &str) -> (usize, Value) {
-    let mut seen = 0;
+    let mut passed = 0;
+    let mut last = 0;
     let closing = loop {
         let message = ws.message();
-        if sent.get(seen) != Some(&message) {
-            break serde_json::from_str::<Value>(&message).unwrap();
+        if sent.get(passed) == Some(&message) {
+            passed += 1;
+            last = passed;
+            continue;
         }
-        seen += 1;
+        let frame: Value = serde_json::from_str(&message).unwrap();
+        if frame["type"] != "dropped" {
+            break frame;
+        }
+        passed += frame["count"].as_u64().expect("a count") as usize;
     };
-    let delivered = json!([{"sub": "s", "session": session, "epoch": 0, "seq": seen}]);
+    let delivered = json!([{"sub": "s", "session": session, "epoch": 0, "seq": last}]);
     assert_eq!(closing, json!({"type": "closing", "reason": "slow-consumer", "delivered": delivered}));
     ws.expect_close(1013);
-    (seen, delivered)
+    (last, delivered)
 }
 
 // ── isolation ──
@@ -74,7 +81,7 @@ fn drain_socket(ws: &mut Ws, sent: &[String], session: &str) -> (usize, Value) {
 fn stalled_readers_are_cut_and_resume_and_nobody_else_notices() {
     const EVENTS: u64 = 10_000;
     let relay = Relay::start(|options| {
-        options.env("AEP_MAX_BODY", BODY);
+        options.env("AEP_MAX_BODY", 1024 * KIB);
     });
     let mut flock = Flock::new();
     flock.add_streams(&relay, 20, &[]);
@@ -130,6 +137,40 @@ fn stalled_readers_are_cut_and_resume_and_nobody_else_notices() {
         let replayed = Sse::replay(&relay, &[("from", &delivered.to_string())]);
         let replayed: Vec<&str> = replayed.iter().map(Message::data).collect();
         assert!(replayed == sent[seen..], "resumed exactly behind {seen}: {} events", replayed.len());
+    }
+}
+
+/// The smallest queue there may be holds three events of the largest size and a little more; bursts come one after
+/// another. Whoever reads is not cut: publishers wait.
+#[test]
+fn readers_that_read_are_not_cut_at_the_smallest_queue() {
+    for (body, batch) in [(BODY, 200), (64 * KIB, 50), (4 * KIB, 3)] {
+        let relay = Relay::start(|options| {
+            options.env("AEP_MAX_BODY", body);
+        });
+        let mut flock = Flock::new();
+        flock.add_streams(&relay, 20, &[]);
+        flock.add_websockets(&relay, 20, "{}");
+        let sessions = ["a", "b", "c"];
+        let sent: Vec<Vec<String>> = sessions.iter().map(|session| series(session, 1..=1500, "notice")).collect();
+        thread::scope(|scope| {
+            for events in &sent {
+                scope.spawn(|| events.chunks(batch).for_each(|batch| relay.publish(batch)));
+            }
+            let mut next = vec![[0; 3]; flock.len()];
+            flock.drive(flock.len() * 3 * 1500, |member, piece| {
+                assert_ne!(piece, Piece::End, "consumer {member} was cut with bodies of {body}");
+                for event in piece.events() {
+                    let next = &mut next[member];
+                    let which =
+                        (0..3).find(|&which| sent[which].get(next[which]).is_some_and(|e| e.as_bytes() == event));
+                    next[which
+                        .unwrap_or_else(|| panic!("consumer {member} at {next:?} was cut with bodies of {body}"))] += 1;
+                }
+                piece.events().count()
+            });
+        });
+        assert_eq!(relay.metric("slow_consumers", ""), 0);
     }
 }
 
