@@ -2,6 +2,8 @@
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use aep_relay::engine::{Engine, EngineConfig, Outcome};
@@ -17,6 +19,7 @@ pub struct Server {
     engine: Option<Engine>,
     pub address: SocketAddr,
     pub metrics: Metrics,
+    cuts: Arc<AtomicUsize>,
 }
 
 pub fn start(cores: usize) -> Server {
@@ -27,9 +30,10 @@ pub fn start_with(cores: usize, change: impl FnOnce(&mut Limits, &mut Settings))
     let (mut limits, mut settings) = (Limits::default(), Settings::default());
     change(&mut limits, &mut settings);
     let metrics = Metrics::new(cores);
+    let cuts = settings.cuts.clone();
     let config = EngineConfig { address: "127.0.0.1:0".parse().unwrap(), cores, limits };
     let engine = Engine::start(config, &metrics, |_| Demo::new(settings.clone())).unwrap();
-    Server { address: engine.address(), engine: Some(engine), metrics }
+    Server { address: engine.address(), engine: Some(engine), metrics, cuts }
 }
 
 impl Server {
@@ -65,6 +69,11 @@ impl Server {
     pub fn publish(&self, event: &str) {
         let mut client = self.client();
         client.publish(event);
+    }
+
+    /// Consumers that were cut for being too slow, or are being cut.
+    pub fn cuts(&self) -> usize {
+        self.cuts.load(Ordering::Relaxed)
     }
 
     pub fn stop(&self) {

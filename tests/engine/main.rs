@@ -1,6 +1,12 @@
 //! The engine over real sockets, with a small protocol of its own: what `engine::service` promises, on 1, 2 and 4 cores.
 
-#![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "in a test a panic is the report")]
+#![allow(
+    clippy::unwrap_used,
+    missing_docs,
+    unreachable_pub,
+    missing_debug_implementations,
+    reason = "a test; a panic is its report"
+)]
 
 mod drain;
 mod harness;

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use aep_relay::engine::service::{
@@ -20,11 +21,13 @@ const PUBLISH: u32 = 2;
 pub struct Settings {
     pub body_bytes_max: usize,
     pub heartbeat_interval: Duration,
+    /// How many consumers were cut.
+    pub cuts: Arc<AtomicUsize>,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { body_bytes_max: 32 << 20, heartbeat_interval: Duration::from_secs(15) }
+        Self { body_bytes_max: 32 << 20, heartbeat_interval: Duration::from_secs(15), cuts: Arc::default() }
     }
 }
 
@@ -74,24 +77,25 @@ impl Demo {
         let chunked = run(0, &|framed| StreamFraming::Chunked.encode(framed, &message));
         let until_close = run(1, &|framed| StreamFraming::UntilClose.encode(framed, &message));
         let websocket = run(2, &|framed| encode_text(framed, event));
-        push_all(out, &self.chunked, chunked);
-        push_all(out, &self.until_close, until_close);
-        push_all(out, &self.websockets, websocket);
+        self.push_all(out, &self.chunked, chunked);
+        self.push_all(out, &self.until_close, until_close);
+        self.push_all(out, &self.websockets, websocket);
     }
-}
 
-fn push_all(out: Out<'_>, consumers: &[ConnId], run: Run) {
-    for &conn in consumers {
-        if out.push_run(conn, run, 1) == Pushed::Full {
-            cut(out, conn);
+    fn push_all(&self, out: Out<'_>, consumers: &[ConnId], run: Run) {
+        for &conn in consumers {
+            if out.push_run(conn, run, 1) == Pushed::Full {
+                self.cut(out, conn);
+            }
         }
     }
-}
 
-fn cut(out: Out<'_>, conn: ConnId) {
-    let mut last = Vec::new();
-    encode_text(&mut last, b"too slow");
-    out.cut(conn, &last, WebSocketClose { code: 1013, reason: "" });
+    fn cut(&self, out: Out<'_>, conn: ConnId) {
+        let mut last = Vec::new();
+        encode_text(&mut last, b"too slow");
+        out.cut(conn, &last, WebSocketClose { code: 1013, reason: "" });
+        self.settings.cuts.fetch_add(1, Ordering::Relaxed);
+    }
 }
 
 pub fn response(status: u16, body: impl Into<Cow<'static, [u8]>>) -> Response {
@@ -191,7 +195,7 @@ impl Service for Demo {
     fn on_drained(&mut self, _out: Out<'_>, _conn: ConnId) {}
 
     fn on_overflow(&mut self, out: Out<'_>, conn: ConnId) {
-        cut(out, conn);
+        self.cut(out, conn);
     }
 
     fn on_alarm(&mut self, _out: Out<'_>, _conn: ConnId) {}

@@ -98,12 +98,12 @@ fn a_reader_that_stops_is_cut_between_messages_and_delays_nobody() {
     let mut publisher = server.client();
     let filler = "x".repeat(50_000);
     let mut sent = 0;
-    while server.metrics.sum(|core| core.endings.value(Ending::SlowConsumer)) == 0 {
+    while server.cuts() == 0 {
         publisher.publish(&format!("{sent} {filler}"));
         assert_eq!(reader.event(), Some(format!("{sent} {filler}")));
         sent += 1;
-        assert!(sent < 2000, "100 MB fit nowhere");
     }
+    server.wait_until("it is given up", |core| core.endings.value(Ending::SlowConsumer), |n| n == 1);
     server.wait_until("blocks are free again", |core| core.delivery_block_bytes.value(), |n| n <= 1 << 20);
     // It wakes up: what had left before the cut is whole.
     let mut bytes = Vec::new();
@@ -163,11 +163,10 @@ fn backlogs_over_their_budget_lose_the_largest() {
     let mut publisher = server.client();
     let filler = "x".repeat(100_000);
     let mut sent = 0;
-    while server.metrics.sum(|core| core.endings.value(Ending::SlowConsumer)) == 0 {
+    while server.cuts() == 0 {
         publisher.publish(&format!("{sent} {filler}"));
         assert_eq!(reader.event(), Some(format!("{sent} {filler}")));
         sent += 1;
-        assert!(sent < 2000, "200 MB fit nowhere");
     }
     publisher.publish("last");
     assert_eq!(reader.event().as_deref(), Some("last"));

@@ -149,18 +149,10 @@ fn a_websocket_that_is_cut_ends_with_whole_frames() {
     let mut publisher = server.client();
     let filler = "x".repeat(60_000);
     let mut sent = 0;
-    // Until the kernel takes no more and the queue has run over: then it is CLOSING and gets nothing more.
-    let mut last = 0;
-    loop {
+    while server.cuts() == 0 {
         publisher.publish(&format!("{sent} {filler}"));
         assert_eq!(reader.event(), Some(format!("{sent} {filler}")));
         sent += 1;
-        let lag = server.metrics.sum(|core| core.bytes_out.value());
-        if server.metrics.sum(|core| core.delivery_block_bytes.value()) < last {
-            break;
-        }
-        last = server.metrics.sum(|core| core.delivery_block_bytes.value()).max(1 << 20);
-        assert!(sent < 2000 && lag > 0, "120 MB fit nowhere");
     }
     let mut seen = 0;
     loop {
