@@ -14,6 +14,7 @@
 
 pub mod base;
 pub mod engine;
+pub mod gateway;
 pub mod limits;
 pub mod ops;
 pub mod relay;

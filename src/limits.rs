@@ -87,6 +87,8 @@ pub const DISCARD_TIME: Duration = Duration::from_secs(5);
 pub const JSON_DEPTH_MAX: usize = 128;
 /// Evicted sessions remembered, so that a resume from one is told of the gap.
 pub const TOMBSTONES_MAX: usize = 4096;
+/// They take at most one part in this many of `replay_bytes_max`, names included; beyond it the oldest are forgotten.
+pub const TOMBSTONES_SHARE: usize = 16;
 /// Cores of one process: positions of cores fit one mask.
 pub const CORES_MAX: usize = 64;
 /// Bytes that extra framing may add to one message in a write queue.

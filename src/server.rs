@@ -1,15 +1,82 @@
-//! The composition root: builds the floors, starts the cores, and stops them in order.
+//! The composition root: builds the floors, starts the cores, and stops them in order. It alone knows everybody.
+//!
+//! Start: configuration → what all cores share → listening cores, each with a gateway in front of a relay → signals →
+//! the boot line. Stop: a signal → the engine drains (`engine/drain.rs` holds the order) → exit status.
 
+use std::io::Write as _;
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::SystemTime;
 
+use crate::engine::service::CoreId;
+use crate::engine::{Engine, EngineConfig, Outcome};
+use crate::gateway::{Gateway, GatewayConfig};
+use crate::ops::auth::Access;
 use crate::ops::config::Config;
+use crate::ops::metrics::Metrics;
+use crate::ops::shutdown;
+use crate::relay::{Relay, Shared};
 
-/// Serves until a signal ends it.
+/// Serves until a signal ends it. Exit status 0: drained; 1: not drained in time, or not started.
 #[must_use]
 pub fn run(config: Config) -> ExitCode {
     for warning in config.warnings() {
         tracing::warn!("{warning}");
     }
-    tracing::error!("this build has no server");
-    ExitCode::FAILURE
+    tracing::debug!("{}", config.limits.memory_budget(config.cores));
+    let address = config.address();
+    match start(config) {
+        Ok(running) => running.serve(),
+        Err(error) => {
+            tracing::error!("cannot listen on {address}: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// A process that listens.
+struct Running {
+    engine: Engine,
+    boot_line: String,
+}
+
+fn start(config: Config) -> std::io::Result<Running> {
+    let address = config.address();
+    let Config { host, token, cores, origins, metrics: serves_metrics, limits, .. } = config;
+    let access = Access::new(token);
+    let control = access.control_enabled();
+    let started = SystemTime::now();
+    let metrics = Metrics::new(cores);
+    let shared = Arc::new(Shared::new(limits.clone(), cores, control));
+    let exposition = serves_metrics.then(|| metrics.clone());
+    let gateway = Arc::new(GatewayConfig { access, origins, exposition });
+    let engine = Engine::start(EngineConfig { address, cores, limits }, &metrics, |core: CoreId| {
+        let relay = Relay::new(core, Arc::clone(&shared), started);
+        Gateway::new(Arc::clone(&gateway), relay, metrics.core(usize::from(core.0)))
+    })?;
+    let control = if control { "control enabled" } else { "watch-only: set AEP_TOKEN to enable control" };
+    let port = engine.address().port();
+    let boot_line = format!("aep-relay on http://{host}:{port} ({cores} cores, {control})");
+    Ok(Running { engine, boot_line })
+}
+
+impl Running {
+    fn serve(self) -> ExitCode {
+        let Self { engine, boot_line } = self;
+        let stopper = engine.stopper();
+        if let Err(error) = shutdown::on_signals(move || stopper.stop()) {
+            tracing::error!("cannot listen for signals: {error}");
+            return ExitCode::FAILURE;
+        }
+        // Whoever started the process may have closed its end; the relay serves all the same.
+        let mut stdout = std::io::stdout();
+        let _unread = writeln!(stdout, "{boot_line}").and_then(|()| stdout.flush());
+        match engine.join() {
+            Outcome::Drained => ExitCode::SUCCESS,
+            Outcome::TimedOut => {
+                tracing::warn!("not drained within the drain time");
+                ExitCode::FAILURE
+            }
+        }
+    }
 }

@@ -1,4 +1,5 @@
 //! Containers and values: no I/O, no protocol, no clock.
 
+pub mod segment_pool;
 pub mod slab;
 pub mod time;

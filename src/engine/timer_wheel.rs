@@ -184,7 +184,7 @@ mod tests {
         for deadline in [1, 7, 8, 9, 511, 512, 513, 4_096, 32_768, 90_000, HOUR, 25 * HOUR, 400 * 24 * HOUR] {
             let mut wheel = TimerWheel::new();
             wheel.insert(Deadline(deadline), deadline);
-            assert_eq!(advance(&mut wheel, deadline - 1), [], "{deadline}");
+            assert_eq!(advance(&mut wheel, deadline - 1), [0u64; 0], "{deadline}");
             assert_eq!(wheel.len(), 1);
             assert_eq!(advance(&mut wheel, deadline + TICK_MS - 1), [deadline]);
             assert!(wheel.is_empty());
@@ -195,12 +195,12 @@ mod tests {
     #[test]
     fn a_deadline_already_past_comes_back_at_once() {
         let mut wheel = TimerWheel::new();
-        assert_eq!(advance(&mut wheel, 1_000), []);
+        assert_eq!(advance(&mut wheel, 1_000), [0u64; 0]);
         wheel.insert(Deadline(1_000), 1);
         wheel.insert(Deadline(3), 2);
         assert_eq!(wheel.next_deadline(), Some(Deadline(1_000)));
         assert_eq!(advance(&mut wheel, 1_000), [1, 2]);
-        assert_eq!(advance(&mut wheel, 1_000), []);
+        assert_eq!(advance(&mut wheel, 1_000), [0u64; 0]);
     }
 
     #[test]
@@ -235,7 +235,7 @@ mod tests {
     fn a_deadline_at_the_end_of_time_neither_comes_nor_fails() {
         let mut wheel = TimerWheel::new();
         wheel.insert(Deadline(u64::MAX), 1);
-        assert_eq!(advance(&mut wheel, 1_000 * 365 * 24 * HOUR), []);
+        assert_eq!(advance(&mut wheel, 1_000 * 365 * 24 * HOUR), [0u64; 0]);
         assert!(wheel.next_deadline().is_some());
         assert_eq!(advance(&mut wheel, u64::MAX), [1]);
         wheel.insert(Deadline(u64::MAX), 2);
@@ -247,8 +247,8 @@ mod tests {
         let mut wheel = TimerWheel::new();
         advance(&mut wheel, 10_000);
         wheel.insert(Deadline(20_000), 1);
-        assert_eq!(advance(&mut wheel, 5_000), []);
-        assert_eq!(advance(&mut wheel, 19_999), []);
+        assert_eq!(advance(&mut wheel, 5_000), [0u64; 0]);
+        assert_eq!(advance(&mut wheel, 19_999), [0u64; 0]);
         assert_eq!(advance(&mut wheel, 20_000), [1]);
     }
 

@@ -1,3 +1,444 @@
-//! The activity relay of one core: a state machine over parsed input.
+//! The activity relay of one core: a state machine over parsed input (contract §2–§9).
+//!
+//! Three roles live on every core and talk only by messages, so that one core is the case of many with short ways:
+//! [`ingest`] takes events in, the [`owner`] orders those of its sessions, the [`reader`] delivers to its consumers.
+//! [`Relay`] hears the gateway, carries what the roles have for one another, and keeps the WebSocket parties.
+//!
+//! Knows the seam, not the engine: no socket, no clock, no file. Routes, authentication and CORS are the gateway's;
+//! what it answers over HTTP goes out under the response fields the gateway hands in.
+//!
+//! The order inside [`Relay::on_turn`] is the life of an event: parse → hand over → admit → fan out → push runs → 202.
 
+pub mod buffer;
+pub mod capture;
+pub mod claims;
+pub mod class;
+pub mod directory;
+pub mod discovery;
+pub mod error;
 pub mod event;
+pub mod fanout;
+pub mod filter;
+pub mod frame;
+pub mod frames;
+pub mod gather;
+pub mod index;
+pub mod ingest;
+pub mod owner;
+pub mod ownership;
+pub mod pages;
+pub mod party;
+pub mod peer;
+pub mod position_log;
+pub mod reader;
+pub mod replay;
+pub mod slow_consumer;
+pub mod socket;
+pub mod stream;
+pub mod subscription;
+#[cfg(test)]
+mod testing;
+
+use std::borrow::Cow;
+use std::cell::Cell;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, SystemTime};
+
+use crate::base::time::Now;
+use crate::engine::service::{ConnId, CoreId, Ending, EventStreamOpen, Outbox, WebSocketClose, Work};
+use crate::wire::http1::chunk::StreamFraming;
+use crate::wire::websocket;
+use crate::wire::websocket::close::CloseCode;
+
+use error::{Fields, json_response};
+use event::Parser;
+use frames::Binding;
+use gather::{Asker, Gather, Gathered, Gatherings, What};
+use ingest::{BodyKind, Ingest};
+use owner::{Destination, Owner};
+use ownership::OwnerInput;
+pub use ownership::{RelayMail, Shared};
+use party::Party;
+use peer::ByConn;
+use reader::{Reader, Wanted};
+use slow_consumer::REASON_SHUTDOWN;
+use stream::AskBounds;
+
+/// Bytes an owner on this core may have waiting before bodies are held back.
+const OWN_INPUT_BYTES_MAX: usize = 512 << 10;
+
+/// The activity relay of one core.
+#[derive(Debug)]
+pub struct Relay {
+    core: CoreId,
+    shared: Arc<Shared>,
+    started: SystemTime,
+    parser: Parser,
+    ingest: Ingest,
+    owner: Owner,
+    reader: Reader,
+    parties: ByConn<Party>,
+    /// Response fields of event streams that are being registered.
+    opening: ByConn<Fields>,
+    gatherings: Gatherings,
+    /// WebSockets not read on until there is room for events again.
+    parked: Vec<ConnId>,
+    /// Claims that lapsed in this turn, to be ended behind the events that displaced them.
+    lapsed: Vec<(ConnId, Arc<str>)>,
+}
+
+impl Relay {
+    /// The relay of `core`. `started` is the wall clock at the start of the process, when [`Now`] was 0.
+    #[must_use]
+    pub fn new(core: CoreId, shared: Arc<Shared>, started: SystemTime) -> Self {
+        Self {
+            core,
+            parser: Parser::new(shared.fingerprinter.clone()),
+            ingest: Ingest::new(shared.cores()),
+            owner: Owner::new(core, Arc::clone(&shared)),
+            reader: Reader::new(core, Arc::clone(&shared)),
+            parties: ByConn::default(),
+            opening: ByConn::default(),
+            gatherings: Gatherings::default(),
+            parked: Vec::new(),
+            lapsed: Vec::new(),
+            started,
+            shared,
+        }
+    }
+
+    /// What this relay shares with those of other cores.
+    #[must_use]
+    pub fn shared(&self) -> &Shared {
+        &self.shared
+    }
+
+    /// Counters of the owner and the reader.
+    #[must_use]
+    pub fn counters(&self) -> (owner::OwnerCounters, reader::ReaderCounters) {
+        (self.owner.counters(), self.reader.counters())
+    }
+
+    /// The bounds of what a subscription may ask for.
+    #[must_use]
+    pub fn ask_bounds(&self) -> AskBounds {
+        AskBounds {
+            filter_scalars_max: self.shared.limits.filter_scalars_max,
+            from_positions_max: self.shared.limits.from_positions_max,
+        }
+    }
+
+    /// The wall clock, RFC 3339 in whole seconds.
+    fn wall_clock(&self, now: Now) -> String {
+        humantime::format_rfc3339_seconds(self.started + Duration::from_millis(now.0)).to_string()
+    }
+
+    // ── what the gateway asks ──
+
+    /// `POST /events` with a whole body: answered later.
+    pub fn on_events(
+        &mut self,
+        out: &mut dyn Outbox<RelayMail>,
+        conn: ConnId,
+        kind: BodyKind,
+        body: Vec<u8>,
+        fields: Fields,
+    ) {
+        if let Err((refusal, fields)) = self.ingest.begin(&self.shared, conn, kind, body, fields) {
+            out.respond(conn, refusal.response(fields));
+        }
+    }
+
+    /// `GET /stream`: answered once every owner knows the subscription.
+    pub fn on_stream(
+        &mut self,
+        out: &mut dyn Outbox<RelayMail>,
+        conn: ConnId,
+        framing: StreamFraming,
+        wanted: Wanted,
+        fields: Fields,
+    ) {
+        let binding = match framing {
+            StreamFraming::Chunked => Binding::Chunked,
+            StreamFraming::UntilClose => Binding::UntilClose,
+        };
+        self.opening.insert(conn, fields);
+        self.reader.add_peer(conn, binding);
+        self.reader.subscribe(out, conn, wanted);
+    }
+
+    /// `GET /connections`: answered once every core has told its part.
+    pub fn on_connections(&mut self, out: &mut dyn Outbox<RelayMail>, conn: ConnId, fields: Fields) {
+        self.gather(out, Asker::Connections { conn, fields });
+    }
+
+    // ── what the engine tells ──
+
+    /// A queue has run empty.
+    pub fn on_drained(&mut self, out: &mut dyn Outbox<RelayMail>, conn: ConnId) {
+        self.reader.on_drained(out, conn);
+    }
+
+    /// A connection is over.
+    pub fn on_gone(&mut self, out: &mut dyn Outbox<RelayMail>, conn: ConnId, _ending: Ending) {
+        self.opening.remove(conn);
+        self.reader.remove_peer(out, conn);
+        if let Some(party) = self.parties.remove(conn) {
+            if party.hello.is_some() {
+                self.shared.parties.fetch_sub(1, Ordering::Relaxed);
+            }
+            self.lapsed.extend(party.claims.iter().map(|session| (conn, Arc::from(session))));
+            self.flush_live(out);
+        }
+    }
+
+    /// The queues of all connections together are over their budget, and this one's is the largest.
+    pub fn on_overflow(&mut self, out: &mut dyn Outbox<RelayMail>, conn: ConnId) {
+        self.reader.cut(out, conn);
+    }
+
+    /// Whether nothing taken in waits for an answer.
+    #[must_use]
+    pub fn is_quiescent(&self) -> bool {
+        self.ingest.is_idle() && self.owner.is_idle() && self.gatherings.is_empty() && self.lapsed.is_empty()
+    }
+
+    /// The process ends: say goodbye to every stream and WebSocket.
+    pub fn on_goodbye(&mut self, out: &mut dyn Outbox<RelayMail>) {
+        self.reader.say_goodbye(out);
+        for (conn, party) in self.parties.iter() {
+            if party.hello.is_none() {
+                let close = WebSocketClose { code: CloseCode::GOING_AWAY.value(), reason: REASON_SHUTDOWN };
+                out.close_websocket(conn, close);
+            }
+        }
+    }
+
+    /// A turn's worth of work.
+    pub fn on_turn(&mut self, out: &mut dyn Outbox<RelayMail>) -> Work {
+        for (conn, response) in self.ingest.parse(&self.shared, &mut self.parser) {
+            out.respond(conn, response);
+        }
+        self.hand_over(out);
+        self.flush_live(out);
+        self.carry(out);
+        self.owner.run(&mut self.parser);
+        self.carry(out);
+        self.reader.settle_all(out);
+        self.release(out);
+        if self.owner.has_work() || self.reader.has_requests() {
+            Work::Left
+        } else if self.ingest.has_jobs() || !self.parked.is_empty() {
+            if self.has_room(out) { Work::Left } else { Work::Held }
+        } else {
+            Work::Idle
+        }
+    }
+
+    /// Mail from the relay of another core.
+    pub fn on_mail(&mut self, out: &mut dyn Outbox<RelayMail>, from: CoreId, mail: RelayMail) {
+        match mail {
+            RelayMail::Owner(input) => self.owner.push(from, input),
+            RelayMail::Fanout(fanout) => self.reader.fan_out(out, &fanout),
+            RelayMail::Admitted { conn } => {
+                if let Some(response) = self.ingest.admitted(conn) {
+                    out.respond(conn, response);
+                }
+            }
+            RelayMail::Registered { sub, arrival } => {
+                self.reader.on_registered(from, sub, arrival);
+                self.answer_registered(out);
+            }
+            RelayMail::Page(page) => self.reader.on_page(out, &mut self.parser, from, *page),
+            RelayMail::Handover { token, target, command } => {
+                let taken = !command.is_empty() && {
+                    let mut bytes = Vec::new();
+                    websocket::frame::encode_text(&mut bytes, command.event(0).raw());
+                    self.reader.push_frame(out, target, &bytes)
+                };
+                self.to_owner(out, from, OwnerInput::HandedOver { token, taken });
+            }
+            RelayMail::CommandAnswer { conn, refused } => {
+                if let Some((id, code, detail)) = refused {
+                    self.reader.push_frame(out, conn, &frame::command_error(&id, code, detail));
+                }
+                self.answered(out, conn);
+            }
+            RelayMail::Evict { tick } => self.owner.on_evict(from, tick),
+            RelayMail::EvictAnswered => self.owner.on_evict_answered(),
+            RelayMail::Gather(Gather { token, what }) => {
+                let entries = self.entries(what);
+                self.to_core(out, from, RelayMail::Gathered(Gathered { token, entries }));
+            }
+            RelayMail::Gathered(part) => {
+                if let Some((asker, entries)) = self.gatherings.take(&part) {
+                    self.answer_gathered(out, asker, &entries);
+                }
+            }
+        }
+    }
+
+    // ── carrying messages ──
+
+    /// Carries what the roles of this core have for others, and for one another, in order.
+    fn carry(&mut self, out: &mut dyn Outbox<RelayMail>) {
+        loop {
+            while let Some((owner, input)) = self.reader.take_request() {
+                self.to_owner(out, owner, input);
+            }
+            let Some((destination, mail)) = self.owner.take_effect() else { return };
+            match (destination, mail) {
+                (Destination::Core(core), mail) => self.to_core(out, core, mail),
+                (Destination::Cores(cores), RelayMail::Fanout(fanout)) => {
+                    for core in (0..self.shared.cores()).filter(|core| cores & (1 << core) != 0) {
+                        let core = CoreId(u16::try_from(core).unwrap_or(0));
+                        self.to_core(out, core, RelayMail::Fanout(Arc::clone(&fanout)));
+                    }
+                }
+                (Destination::Cores(_), _) => debug_assert!(false, "only events go to several cores"),
+            }
+        }
+    }
+
+    /// Sends to the reader of a core; to this one's at once.
+    fn to_core(&mut self, out: &mut dyn Outbox<RelayMail>, core: CoreId, mail: RelayMail) {
+        if core == self.core {
+            self.on_mail(out, core, mail);
+        } else {
+            out.mail_fanout(core, mail);
+        }
+    }
+
+    /// Sends to an owner; to this core's at once.
+    fn to_owner(&mut self, out: &mut dyn Outbox<RelayMail>, owner: CoreId, input: OwnerInput) {
+        if owner == self.core {
+            self.owner.push(owner, input);
+        } else {
+            out.mail_ingest(owner, RelayMail::Owner(input));
+        }
+    }
+
+    /// Hands over what bodies hold, as far as owners and consumers take it.
+    fn hand_over(&mut self, out: &mut dyn Outbox<RelayMail>) {
+        if !self.ingest.has_jobs() || out.congested() {
+            return;
+        }
+        let Self { core, shared, ingest, owner, .. } = self;
+        let own_bytes = Cell::new(owner.waiting_bytes());
+        let mut handed = Vec::new();
+        ingest.hand_over(
+            shared,
+            &mut |to| if to == *core { own_bytes.get() < OWN_INPUT_BYTES_MAX } else { out.ingest_room(to) },
+            &mut |to, input| {
+                own_bytes.set(own_bytes.get() + input.weight());
+                handed.push((to, input));
+            },
+        );
+        for (to, input) in handed {
+            self.to_owner(out, to, input);
+        }
+    }
+
+    /// Hands over what WebSockets sent, and ends claims that lapsed meanwhile.
+    fn flush_live(&mut self, out: &mut dyn Outbox<RelayMail>) {
+        let mut handed = Vec::new();
+        self.ingest.flush_live(&self.shared, &mut |to, input| handed.push((to, input)));
+        for (to, input) in handed {
+            self.to_owner(out, to, input);
+        }
+        for (conn, session) in std::mem::take(&mut self.lapsed) {
+            let owner = self.shared.owner_of(&session);
+            let sessions = vec![Box::from(&*session)];
+            self.to_owner(out, owner, OwnerInput::Unclaim { conn, sessions });
+        }
+    }
+
+    /// Whether events may come in: no consumer that reads is behind, and every owner has room.
+    fn has_room(&self, out: &dyn Outbox<RelayMail>) -> bool {
+        !out.congested()
+            && self.owner.waiting_bytes() < OWN_INPUT_BYTES_MAX
+            && (0..self.shared.cores())
+                .map(|core| CoreId(u16::try_from(core).unwrap_or(0)))
+                .all(|core| core == self.core || out.ingest_room(core))
+    }
+
+    /// Reads on from parked WebSockets when there is room.
+    fn release(&mut self, out: &mut dyn Outbox<RelayMail>) {
+        if !self.parked.is_empty() && self.has_room(out) {
+            for conn in std::mem::take(&mut self.parked) {
+                out.resume(conn);
+            }
+        }
+    }
+
+    // ── answers ──
+
+    /// Answers the clients of subscriptions that every owner knows now, and lets them begin.
+    fn answer_registered(&mut self, out: &mut dyn Outbox<RelayMail>) {
+        while let Some(sub) = self.reader.take_registered() {
+            let Some(subscription) = self.reader.subscription(sub) else { continue };
+            let conn = subscription.conn;
+            match subscription.id.clone() {
+                Some(id) => {
+                    self.reader.push_frame(out, conn, &frame::subscribed(&id));
+                    self.answered(out, conn);
+                }
+                None => {
+                    let mut fields = self.opening.remove(conn).unwrap_or_default();
+                    fields.push(("content-type", Cow::Borrowed("text/event-stream")));
+                    fields.push(("cache-control", Cow::Borrowed("no-cache, no-transform")));
+                    fields.push(("x-accel-buffering", Cow::Borrowed("no")));
+                    let open = EventStreamOpen {
+                        fields,
+                        first: b": open\n\n",
+                        heartbeat: b": ping\n\n",
+                        heartbeat_interval: self.shared.limits.heartbeat_interval,
+                    };
+                    out.open_event_stream(conn, open);
+                }
+            }
+            self.reader.begin(out, sub);
+        }
+    }
+
+    /// Asks every core for its part of an answer.
+    fn gather(&mut self, out: &mut dyn Outbox<RelayMail>, asker: Asker) {
+        let cores = self.shared.cores();
+        let gather = self.gatherings.begin(asker, cores);
+        for core in 0..cores {
+            let core = CoreId(u16::try_from(core).unwrap_or(0));
+            self.to_core(out, core, RelayMail::Gather(gather));
+        }
+    }
+
+    /// This core's part.
+    fn entries(&self, what: What) -> Vec<u8> {
+        let mut entries = Vec::new();
+        for (conn, party) in self.parties.iter() {
+            match what {
+                What::Roster => party.write_roster(&mut entries),
+                What::Connections => {
+                    let subscriptions = self.reader.peer(conn).map_or(0, |peer| peer.subs.len());
+                    party.write_connection(&mut entries, subscriptions);
+                }
+            }
+        }
+        entries
+    }
+
+    fn answer_gathered(&mut self, out: &mut dyn Outbox<RelayMail>, asker: Asker, entries: &[u8]) {
+        match asker {
+            Asker::Roster { conn, id } => {
+                self.reader.push_frame(out, conn, &frame::roster(&id, entries));
+                self.answered(out, conn);
+            }
+            Asker::Connections { conn, fields } => {
+                let mut body = b"{\"connections\":".to_vec();
+                body.extend_from_slice(entries);
+                body.push(b'}');
+                out.respond(conn, json_response(200, fields, body));
+            }
+        }
+    }
+}

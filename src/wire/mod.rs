@@ -2,6 +2,7 @@
 
 mod digits;
 pub mod http1;
+pub mod json;
 pub mod sse;
 pub mod url;
 pub mod websocket;

@@ -97,19 +97,19 @@ mod tests {
 
     #[test]
     fn bodies_of_close_frames() {
-        let cases: [(&[u8], Result<Option<u16>, u16>); 8] = [
-            (b"", Ok(None)),
-            (b"\x03", Err(1002)),
-            (b"\x03\xe8", Ok(Some(1000))),
-            (b"\x03\xe8bye", Ok(Some(1000))),
-            (b"\x0f\xa0\xe2\x82\xac", Ok(Some(4000))),
-            (b"\x03\xed", Err(1002)),
-            (b"\x03\xe8\xff\xfe", Err(1007)),
-            (b"\x03\xe8\xe2\x82", Err(1007)),
-        ];
-        for (body, expected) in cases {
-            let decoded = decode_close(body);
-            assert_eq!(decoded.map(|c| c.map(CloseCode::value)).map_err(|f| f.code.value()), expected, "{body:02x?}");
+        let code = |number| Ok(CloseCode::from_wire(number));
+        let fault = |number| Err(CloseCode::from_wire(number));
+        for (body, expected) in [
+            (&b""[..], Ok(None)),
+            (b"\x03", fault(1002)),
+            (b"\x03\xe8", code(1000)),
+            (b"\x03\xe8bye", code(1000)),
+            (b"\x0f\xa0\xe2\x82\xac", code(4000)),
+            (b"\x03\xed", fault(1002)),
+            (b"\x03\xe8\xff\xfe", fault(1007)),
+            (b"\x03\xe8\xe2\x82", fault(1007)),
+        ] {
+            assert_eq!(decode_close(body).map_err(|fault| Some(fault.code)), expected, "{body:02x?}");
         }
     }
 }

@@ -1,0 +1,105 @@
+//! Cross-origin rules: the fields that every answer carries, refusals too, preflights, and who may open a WebSocket
+//! (contract §4, §6).
+
+use std::borrow::Cow;
+
+use crate::engine::service::Response;
+use crate::ops::origins::Origins;
+use crate::relay::error::Fields;
+use crate::wire::http1::RequestHead;
+
+use super::routes::Path;
+
+const ALLOW_HEADERS: &str = "authorization, content-type, aep-version, last-event-id, cache-control";
+/// Seconds a browser may remember a preflight.
+const MAX_AGE: &str = "86400";
+
+/// The cross-origin rules of a process.
+#[derive(Debug)]
+pub(super) struct Cors {
+    origins: Origins,
+}
+
+impl Cors {
+    pub(super) fn new(origins: Origins) -> Self {
+        Self { origins }
+    }
+
+    /// Whether answers differ by origin.
+    pub(super) fn depends_on_origin(&self) -> bool {
+        self.origins != Origins::Any
+    }
+
+    /// The fields of an answer to this request.
+    pub(super) fn fields(&self, head: &RequestHead<'_>) -> Fields {
+        self.fields_for(only_origin(head))
+    }
+
+    /// The fields of an answer to a request of this origin.
+    pub(super) fn fields_for(&self, origin: Option<&[u8]>) -> Fields {
+        if !self.depends_on_origin() {
+            return vec![("access-control-allow-origin", Cow::Borrowed("*"))];
+        }
+        let mut fields = vec![("vary", Cow::Borrowed("Origin"))];
+        let allowed = origin.filter(|origin| self.origins.allows(origin));
+        if let Some(origin) = allowed.and_then(|origin| std::str::from_utf8(origin).ok()) {
+            fields.push(("access-control-allow-origin", Cow::Owned(origin.to_owned())));
+        }
+        fields
+    }
+
+    /// The answer to `OPTIONS`. A foreign origin is told no method and no header.
+    pub(super) fn preflight(&self, path: &Path, mut fields: Fields) -> Response {
+        if fields.iter().any(|(name, _)| *name == "access-control-allow-origin") {
+            fields.push(("access-control-allow-methods", Cow::Borrowed(path.allow)));
+            fields.push(("access-control-allow-headers", Cow::Borrowed(ALLOW_HEADERS)));
+            fields.push(("access-control-max-age", Cow::Borrowed(MAX_AGE)));
+        }
+        fields.push(("allow", Cow::Borrowed(path.allow)));
+        Response { status: 204, fields, body: Cow::Borrowed(b""), close: false }
+    }
+
+    /// Whether this upgrade may be made: no `Origin` is no browser; otherwise exactly one, and allowed.
+    pub(super) fn may_open_socket(&self, head: &RequestHead<'_>) -> bool {
+        if !self.depends_on_origin() || head.field("origin").is_none() {
+            return true;
+        }
+        only_origin(head).is_some_and(|origin| self.origins.allows(origin))
+    }
+}
+
+/// The request's `Origin`, if it has exactly one.
+fn only_origin<'a>(head: &RequestHead<'a>) -> Option<&'a [u8]> {
+    let mut origins = head.fields_named("origin");
+    origins.next().filter(|_| origins.next().is_none())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn head(fields: &str) -> String {
+        format!("GET /socket HTTP/1.1\r\nHost: r\r\n{fields}\r\n")
+    }
+
+    #[test]
+    fn only_the_exact_origin_opens_a_websocket() {
+        let cors = Cors::new(Origins::Listed(vec!["https://good.example".into()]));
+        for (fields, may) in [
+            ("", true),
+            ("Origin: https://good.example\r\n", true),
+            ("Origin: https://evil.test\r\n", false),
+            ("Origin: https://good.example.evil.test\r\n", false),
+            ("Origin: https://evilgood.example\r\n", false),
+            ("Origin: http://good.example\r\n", false),
+            ("Origin: null\r\n", false),
+            ("Origin: https://good.example\r\nOrigin: https://good.example\r\n", false),
+        ] {
+            let text = head(fields);
+            let head = RequestHead::decode_whole(text.as_bytes()).unwrap();
+            assert_eq!(cors.may_open_socket(&head), may, "{fields}");
+            let told = cors.fields(&head).iter().any(|(name, _)| *name == "access-control-allow-origin");
+            assert_eq!(told, may && !fields.is_empty(), "{fields}");
+        }
+    }
+}

@@ -1,0 +1,306 @@
+//! The gateway: routes, authentication, CORS and refusals; hands a connection to its protocol (contract §4).
+//!
+//! [`Gateway`] is the engine's service. It decides what a request is and whether it may be, in the contract's order
+//! (path, method, token, version, type, size), and answers what needs no protocol. Everything else it delegates to the
+//! activity relay. It keeps no state of a connection, except the response fields of bodies under way when answers
+//! depend on the request's origin.
+
+mod cors;
+mod refusal;
+mod routes;
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use crate::engine::service::{
+    ConnId, CoreId, Ending, Flow, HttpFault, Message, Outbox, Response, Service, Verdict, WebSocketUpgrade, Work,
+};
+use crate::limits::{PEER_SILENCE_MAX, PING_INTERVAL};
+use crate::ops::auth::Access;
+use crate::ops::metrics::{self, Metrics};
+use crate::ops::origins::Origins;
+use crate::relay::error::{Code, Fields, Refusal, json_response};
+use crate::relay::ingest::BodyKind;
+use crate::relay::{Relay, RelayMail, discovery, stream};
+use crate::wire::http1::chunk::StreamFraming;
+use crate::wire::http1::{Framing, RequestHead};
+use crate::wire::url::Target;
+use crate::wire::websocket::handshake::Handshake;
+
+use cors::Cors;
+use routes::{Endpoint, Route};
+
+/// Body tags of `POST /events`.
+const TAG_SINGLE: u32 = 0;
+const TAG_LINES: u32 = 1;
+
+/// What the gateways of all cores share.
+#[derive(Debug)]
+pub struct GatewayConfig {
+    /// Who may do what.
+    pub access: Access,
+    /// Who may read from a browser.
+    pub origins: Origins,
+    /// The metrics, if they are served.
+    pub exposition: Option<Metrics>,
+}
+
+/// The gateway of one core.
+#[derive(Debug)]
+pub struct Gateway {
+    config: Arc<GatewayConfig>,
+    cors: Cors,
+    relay: Relay,
+    metrics: Arc<metrics::CoreMetrics>,
+    /// Response fields of bodies under way; empty while every origin is answered alike.
+    awaiting_body: HashMap<ConnId, Fields>,
+}
+
+impl Gateway {
+    /// The gateway of a core, in front of its relay.
+    #[must_use]
+    pub fn new(config: Arc<GatewayConfig>, relay: Relay, metrics: Arc<metrics::CoreMetrics>) -> Self {
+        let cors = Cors::new(config.origins.clone());
+        Self { config, cors, relay, metrics, awaiting_body: HashMap::new() }
+    }
+
+    /// Whether the request bears the token, if one is needed.
+    fn is_authorized(&self, head: &RequestHead<'_>, target: Target<'_>) -> bool {
+        // Browsers' EventSource and WebSocket cannot set fields, so GET may carry the token in the query. One that does
+        // not decode is no token.
+        let query = (head.method == "GET")
+            .then(|| target.pairs().find(|pair| pair.name.as_deref() == Ok("access_token")))
+            .flatten()
+            .map(|pair| pair.value.unwrap_or(Cow::Borrowed("\0")));
+        self.config.access.permits(head.field("authorization"), query.as_deref().filter(|token| !token.is_empty()))
+    }
+
+    fn unauthorized(mut fields: Fields) -> Response {
+        fields.push(("www-authenticate", Cow::Borrowed("Bearer")));
+        json_response(401, fields, &b"{\"error\":\"unauthorized\"}"[..])
+    }
+
+    /// Decides a request that has a route and may take it.
+    fn on_routed(
+        &mut self,
+        out: &mut dyn Outbox<RelayMail>,
+        conn: ConnId,
+        head: &RequestHead<'_>,
+        target: Target<'_>,
+        endpoint: Endpoint,
+        fields: Fields,
+    ) -> Verdict {
+        match endpoint {
+            Endpoint::Health => Verdict::Respond(self.health(out, self.is_authorized(head, target), fields)),
+            Endpoint::Discovery => {
+                let document = discovery::document(self.relay.shared().limits.buffer_events_max);
+                Verdict::Respond(json_response(200, fields, document.into_bytes()))
+            }
+            Endpoint::Publish => self.on_publish(conn, head, fields),
+            Endpoint::Stream => match stream::wanted(target, head.field("last-event-id"), self.relay.ask_bounds()) {
+                Ok(wanted) => {
+                    self.relay.on_stream(out, conn, StreamFraming::of(head.version), wanted, fields);
+                    Verdict::Later
+                }
+                Err(refusal) => Verdict::Respond(refusal.response(fields)),
+            },
+            Endpoint::Socket => self.on_upgrade(out, conn, head, fields),
+            Endpoint::Connections => {
+                self.relay.on_connections(out, conn, fields);
+                Verdict::Later
+            }
+            Endpoint::Metrics => Verdict::Respond(self.exposition(fields)),
+        }
+    }
+
+    fn health(&self, out: &dyn Outbox<RelayMail>, authorized: bool, fields: Fields) -> Response {
+        if !authorized {
+            return json_response(200, fields, &b"{\"ok\":true}"[..]);
+        }
+        let shared = self.relay.shared();
+        let body = format!(
+            "{{\"ok\":true,\"sessions\":{},\"subscribers\":{},\"connections\":{},\"uptime_s\":{}}}",
+            shared.sessions(),
+            shared.subscribers.load(Ordering::Relaxed),
+            shared.parties.load(Ordering::Relaxed),
+            out.now().0 / 1000
+        );
+        json_response(200, fields, body.into_bytes())
+    }
+
+    fn exposition(&self, mut fields: Fields) -> Response {
+        let text = self.config.exposition.as_ref().map(Metrics::exposition).unwrap_or_default();
+        fields.push(("content-type", Cow::Borrowed(metrics::CONTENT_TYPE)));
+        Response { status: 200, fields, body: text.into_bytes().into(), close: false }
+    }
+
+    /// `POST /events`: version, type, size; then the body.
+    fn on_publish(&mut self, conn: ConnId, head: &RequestHead<'_>, fields: Fields) -> Verdict {
+        if !head.field("aep-version").is_none_or(is_known_version) {
+            return Verdict::Respond(json_response(426, fields, &b"{\"versions\":[\"0.1\"]}"[..]));
+        }
+        let refused =
+            |code, detail: &'static str, fields| Verdict::Respond(Refusal::new(code, detail).response(fields));
+        let tag = match head.field("content-type").map(media_type) {
+            Some(kind) if kind.eq_ignore_ascii_case(b"application/json") => TAG_SINGLE,
+            Some(kind) if kind.eq_ignore_ascii_case(b"application/x-ndjson") => TAG_LINES,
+            _ => {
+                let detail = "content-type: application/json or application/x-ndjson";
+                return refused(Code::UnsupportedMediaType, detail, fields);
+            }
+        };
+        if head.fields_named("content-encoding").any(|coding| !coding.eq_ignore_ascii_case(b"identity")) {
+            return refused(Code::UnsupportedMediaType, "content-encoding: only identity", fields);
+        }
+        let bytes_max = self.relay.shared().limits.body_bytes_max;
+        if matches!(head.framing, Framing::Length(length) if length > bytes_max as u64) {
+            return Verdict::Respond(refusal::of_fault(HttpFault::BodyTooLarge(bytes_max), fields));
+        }
+        if self.cors.depends_on_origin() {
+            self.awaiting_body.insert(conn, fields);
+        }
+        Verdict::ReadBody { tag, bytes_max }
+    }
+
+    /// `GET /socket`.
+    fn on_upgrade(
+        &mut self,
+        out: &mut dyn Outbox<RelayMail>,
+        conn: ConnId,
+        head: &RequestHead<'_>,
+        mut fields: Fields,
+    ) -> Verdict {
+        let refused =
+            |code, detail: &'static str, fields| Verdict::Respond(Refusal::new(code, detail).response(fields));
+        let accept = match Handshake::of(head) {
+            Handshake::Accept(accept) => accept,
+            Handshake::NotAnUpgrade => {
+                fields.push(("upgrade", Cow::Borrowed("websocket")));
+                return refused(Code::UpgradeRequired, "this path speaks WebSocket only", fields);
+            }
+            Handshake::BadVersion => {
+                fields.push(("upgrade", Cow::Borrowed("websocket")));
+                fields.push(("sec-websocket-version", Cow::Borrowed("13")));
+                return refused(Code::UpgradeRequired, "sec-websocket-version: 13", fields);
+            }
+            Handshake::BadKey(detail) => return refused(Code::BadRequest, detail, fields),
+        };
+        if !self.cors.may_open_socket(head) {
+            return refused(Code::ForbiddenOrigin, "this origin may not open a WebSocket", fields);
+        }
+        self.relay.on_socket(out, conn);
+        Verdict::Upgrade(WebSocketUpgrade {
+            accept,
+            fields,
+            message_bytes_max: self.relay.shared().limits.body_bytes_max,
+            ping_interval: PING_INTERVAL,
+            silence_max: PEER_SILENCE_MAX,
+        })
+    }
+
+    /// Brings the core's metrics up to what relay and process have counted.
+    fn publish_metrics(&self) {
+        let (owner, reader) = self.relay.counters();
+        let metrics = &self.metrics;
+        metrics.events_in.follow(owner.events);
+        metrics.duplicates.follow(owner.duplicates);
+        metrics.sessions.set(owner.sessions);
+        metrics.replay_bytes.set(owner.replay_bytes);
+        metrics.deliveries.follow(reader.deliveries);
+        metrics.dropped.follow(reader.dropped);
+        metrics.slow_consumers.follow(reader.cut);
+        metrics.replays.follow(reader.replays);
+        metrics.replay_exhausted.follow(reader.exhausted);
+    }
+}
+
+/// `0.` and digits.
+fn is_known_version(version: &[u8]) -> bool {
+    version.strip_prefix(b"0.").is_some_and(|minor| !minor.is_empty() && minor.iter().all(u8::is_ascii_digit))
+}
+
+/// A media type without its parameters.
+fn media_type(field: &[u8]) -> &[u8] {
+    field.split(|b| *b == b';').next().unwrap_or_default().trim_ascii()
+}
+
+impl Service for Gateway {
+    type Mail = RelayMail;
+
+    fn on_request(&mut self, out: &mut dyn Outbox<RelayMail>, conn: ConnId, head: &RequestHead<'_>) -> Verdict {
+        let target = Target::parse(head.target);
+        let fields = self.cors.fields(head);
+        let Some(path) = routes::path(target.path, self.config.exposition.is_some()) else {
+            return Verdict::Respond(Refusal::new(Code::NotFound, "no such path").response(fields));
+        };
+        match path.route(head.method) {
+            Route::Preflight => Verdict::Respond(self.cors.preflight(path, fields)),
+            Route::NotAllowed => {
+                let mut fields = fields;
+                fields.push(("allow", Cow::Borrowed(path.allow)));
+                Verdict::Respond(Refusal::new(Code::MethodNotAllowed, "see Allow").response(fields))
+            }
+            Route::To(endpoint) => {
+                if endpoint != Endpoint::Health && !self.is_authorized(head, target) {
+                    return Verdict::Respond(Self::unauthorized(fields));
+                }
+                self.on_routed(out, conn, head, target, endpoint, fields)
+            }
+        }
+    }
+
+    fn on_body(&mut self, out: &mut dyn Outbox<RelayMail>, conn: ConnId, tag: u32, body: Vec<u8>) {
+        let fields = self.awaiting_body.remove(&conn).unwrap_or_else(|| self.cors.fields_for(None));
+        let kind = if tag == TAG_LINES { BodyKind::Lines } else { BodyKind::Single };
+        self.relay.on_events(out, conn, kind, body, fields);
+    }
+
+    fn refusal(&self, fault: HttpFault, origin: Option<&str>) -> Response {
+        refusal::of_fault(fault, self.cors.fields_for(origin.map(str::as_bytes)))
+    }
+
+    fn on_message(&mut self, out: &mut dyn Outbox<RelayMail>, conn: ConnId, message: Message<'_>) -> Flow {
+        self.relay.on_message(out, conn, message)
+    }
+
+    fn on_drained(&mut self, out: &mut dyn Outbox<RelayMail>, conn: ConnId) {
+        self.relay.on_drained(out, conn);
+    }
+
+    fn on_alarm(&mut self, out: &mut dyn Outbox<RelayMail>, conn: ConnId) {
+        self.relay.on_alarm(out, conn);
+    }
+
+    fn on_overflow(&mut self, out: &mut dyn Outbox<RelayMail>, conn: ConnId) {
+        self.relay.on_overflow(out, conn);
+    }
+
+    fn on_mail(&mut self, out: &mut dyn Outbox<RelayMail>, from: CoreId, mail: RelayMail) {
+        self.relay.on_mail(out, from, mail);
+    }
+
+    fn on_turn(&mut self, out: &mut dyn Outbox<RelayMail>) -> Work {
+        let work = self.relay.on_turn(out);
+        self.publish_metrics();
+        work
+    }
+
+    fn on_gone(&mut self, out: &mut dyn Outbox<RelayMail>, conn: ConnId, ending: Ending) {
+        self.awaiting_body.remove(&conn);
+        self.relay.on_gone(out, conn, ending);
+    }
+
+    fn on_drain(&mut self, _out: &mut dyn Outbox<RelayMail>) {
+        tracing::debug!("draining");
+    }
+
+    fn is_quiescent(&self) -> bool {
+        self.relay.is_quiescent()
+    }
+
+    fn on_goodbye(&mut self, out: &mut dyn Outbox<RelayMail>) {
+        self.relay.on_goodbye(out);
+    }
+}

@@ -1,0 +1,193 @@
+//! Replay is a cursor: pages by position, then by arrival (contract §3, "Between replay and live none is lost").
+//!
+//! A reader first pages by position through what had arrived when it subscribed ([`ReplayCursor`]), then by arrival
+//! through what came meanwhile ([`CatchUpCursor`]); no copy of the session is made for it. Cursors name keys and
+//! arrival numbers, not entries, so they stay good whatever is admitted or evicted between two pages, and even when the
+//! session is evicted and comes back.
+//!
+//! A cursor also remembers how many evictions it has seen. Ask [`SessionBuffer::overtaken`] before each page: it
+//! answers from evictions that happened since the last one and reached events ahead of the cursor. It never misses such
+//! an eviction; it may count one that the reader was told of already, when positions below long evicted ones were
+//! admitted again.
+
+use super::SessionBuffer;
+use super::marks::{Key, Marks};
+use crate::base::segment_pool::SegmentPool;
+use crate::relay::event::Position;
+
+/// How far a replay by position has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ReplayCursor {
+    /// The asked position: events that bear it or a lower one are not served. `None` asks for everything.
+    from: Option<Position>,
+    /// The last entry served.
+    given: Option<Key>,
+    /// The session's count of evictions when the last page was served.
+    evictions: u64,
+}
+
+/// How far catching up by arrival has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CatchUpCursor {
+    /// The last arrival number served.
+    after: u64,
+    /// See [`ReplayCursor`]; `None` before the first page, when any eviction since the replay began counts.
+    evictions: Option<u64>,
+}
+
+/// Where a page ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PageEnd<C> {
+    /// For the next page.
+    pub next: C,
+    /// Whether nothing is left to serve.
+    pub finished: bool,
+}
+
+/// An event out of the buffer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stored<'a> {
+    /// Its position, if it bears one.
+    pub position: Option<Position>,
+    /// The arrival number it is served for: its own, or when catching up that of a forwarded duplicate.
+    pub arrival: u64,
+    /// The event as it was received.
+    pub raw: &'a [u8],
+}
+
+impl CatchUpCursor {
+    /// Serves what arrived after `after`: the number up to which the replay went.
+    #[must_use]
+    pub fn after(after: u64) -> Self {
+        Self { after, evictions: None }
+    }
+
+    /// The last arrival number that needs no page any more.
+    #[must_use]
+    pub fn arrival(&self) -> u64 {
+        self.after
+    }
+}
+
+impl Marks {
+    /// A cursor on everything held.
+    #[must_use]
+    pub fn replay_all(&self) -> ReplayCursor {
+        ReplayCursor { from: None, given: None, evictions: self.evictions() }
+    }
+
+    /// A cursor on what stands strictly after `from`, and what bears no position and was placed at it. What is missing
+    /// already is told by `exhausted`.
+    #[must_use]
+    pub fn replay_after(&self, from: Position) -> ReplayCursor {
+        ReplayCursor { from: Some(from), given: None, evictions: self.evictions() }
+    }
+
+    /// Whether eviction took something ahead of the cursor since its last page. A replay of everything is never told.
+    #[must_use]
+    pub fn is_overtaken(&self, cursor: &ReplayCursor) -> bool {
+        let Some(from) = cursor.from else {
+            return false;
+        };
+        self.evictions() != cursor.evictions && self.evicted_after(from, cursor.given)
+    }
+
+    /// Whether eviction took something that the cursor has yet to serve.
+    #[must_use]
+    pub fn is_catch_up_overtaken(&self, cursor: &CatchUpCursor) -> bool {
+        cursor.evictions != Some(self.evictions()) && self.evicted_arrival() > cursor.after
+    }
+}
+
+impl SessionBuffer {
+    /// The position to announce, if eviction has overtaken the cursor since its last page.
+    #[must_use]
+    pub fn overtaken(&self, cursor: &ReplayCursor) -> Option<Position> {
+        if self.marks.is_overtaken(cursor) { self.earliest() } else { None }
+    }
+
+    /// Like [`SessionBuffer::overtaken`], when catching up. What was evicted may then be all without positions; in a
+    /// session that never saw one, the lowest there can be is announced.
+    #[must_use]
+    pub fn catch_up_overtaken(&self, cursor: &CatchUpCursor) -> Option<Position> {
+        let earliest = || self.earliest().unwrap_or(Position { epoch: 0, seq: 0 });
+        self.marks.is_catch_up_overtaken(cursor).then(earliest)
+    }
+
+    /// Serves the next events ascending by position that arrived no later than `arrived_until`: as many as stay within
+    /// `bytes_max`, and at least one if there is one. Spread records are copied together in `scratch`.
+    pub fn page(
+        &self,
+        pool: &SegmentPool,
+        cursor: ReplayCursor,
+        arrived_until: u64,
+        bytes_max: usize,
+        scratch: &mut Vec<u8>,
+        visit: &mut dyn FnMut(Stored<'_>),
+    ) -> PageEnd<ReplayCursor> {
+        let mut next = ReplayCursor { evictions: self.marks.evictions(), ..cursor };
+        let mut room = PageRoom::new(bytes_max);
+        let is_before = |key: Key| match cursor.given {
+            Some(given) => key <= given,
+            None => cursor.from.is_some_and(|from| key.placement < Some(from)),
+        };
+        for entry in self.table.ascending(is_before) {
+            let at_or_below = cursor.from.is_some() && entry.position().is_some_and(|own| Some(own) <= cursor.from);
+            if entry.arrival > arrived_until || at_or_below {
+                continue;
+            }
+            if !room.take(entry.len as usize) {
+                return PageEnd { next, finished: false };
+            }
+            let raw = self.log.read(pool, &entry.body, entry.len as usize, scratch);
+            visit(Stored { position: entry.position(), arrival: entry.arrival, raw });
+            next.given = Some(entry.key());
+        }
+        PageEnd { next, finished: true }
+    }
+
+    /// Serves the next events in the order in which they arrived, forwarded duplicates at their own turn again, no later
+    /// than `arrived_until`; bounds as in [`SessionBuffer::page`]. When finished, the cursor stands at `arrived_until`.
+    pub fn page_by_arrival(
+        &self,
+        pool: &SegmentPool,
+        cursor: CatchUpCursor,
+        arrived_until: u64,
+        bytes_max: usize,
+        scratch: &mut Vec<u8>,
+        visit: &mut dyn FnMut(Stored<'_>),
+    ) -> PageEnd<CatchUpCursor> {
+        let mut next = CatchUpCursor { evictions: Some(self.marks.evictions()), ..cursor };
+        let mut room = PageRoom::new(bytes_max);
+        for (number, entry) in self.table.arrived(cursor.after).take_while(|&(number, _)| number <= arrived_until) {
+            if !room.take(entry.len as usize) {
+                return PageEnd { next, finished: false };
+            }
+            let raw = self.log.read(pool, &entry.body, entry.len as usize, scratch);
+            visit(Stored { position: entry.position(), arrival: number, raw });
+            next.after = number;
+        }
+        next.after = next.after.max(arrived_until);
+        PageEnd { next, finished: true }
+    }
+}
+
+/// What a page may still take.
+struct PageRoom {
+    left: usize,
+    is_empty: bool,
+}
+
+impl PageRoom {
+    fn new(bytes_max: usize) -> Self {
+        Self { left: bytes_max, is_empty: true }
+    }
+
+    /// The first event always fits: a page that served nothing would never end.
+    fn take(&mut self, bytes: usize) -> bool {
+        let fits = bytes <= self.left || self.is_empty;
+        self.left = self.left.saturating_sub(bytes);
+        self.is_empty = false;
+        fits
+    }
+}

@@ -1,0 +1,184 @@
+//! Claimants (§6.2): which connections emit for a session.
+//!
+//! A claim is kept in two places, each of which owns one question. The connection's core keeps the
+//! [`ClaimedSessions`] of the connection (what it claims: roster, `/connections`, the claim limit). The session's owner
+//! keeps the [`Claims`] table (who claims it: routing). Changes ride with the events that cause them, through the
+//! FIFO lane to the owner, so a claim stands before its event reaches any consumer.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+
+use crate::engine::service::{ConnId, CoreId};
+
+use super::ownership::Claimant;
+
+/// The command types a connection declared in `capabilities.control.accepts`.
+pub type Accepts = Arc<[Box<str>]>;
+
+/// A claim that an event of a batch makes or ends.
+#[derive(Debug, Clone)]
+pub struct ClaimNote {
+    /// Index of the event in its batch.
+    pub event: u32,
+    /// The claiming connection, on the core the batch comes from.
+    pub conn: ConnId,
+    /// The claim begins with these accepted commands; `None`: it ends.
+    pub begins: Option<Accepts>,
+}
+
+/// The claims on the sessions of one owner.
+#[derive(Debug, Default)]
+pub struct Claims {
+    by_session: HashMap<Box<str>, Vec<Claimant>>,
+}
+
+/// How many claimants a session has.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Claimants<'a> {
+    /// Nobody.
+    None,
+    /// One.
+    Only(&'a Claimant),
+    /// Several.
+    Several,
+}
+
+impl PartialEq for Claimant {
+    fn eq(&self, other: &Self) -> bool {
+        self.at == other.at
+    }
+}
+
+impl Eq for Claimant {}
+
+impl Claims {
+    /// Enters a claim; a second one of the same connection changes nothing.
+    pub fn begin(&mut self, session: &str, claimant: Claimant) {
+        if let Some(claimants) = self.by_session.get_mut(session) {
+            if !claimants.contains(&claimant) {
+                claimants.push(claimant);
+            }
+        } else {
+            self.by_session.insert(session.into(), vec![claimant]);
+        }
+    }
+
+    /// Ends a claim, if it stands.
+    pub fn end(&mut self, session: &str, at: (CoreId, ConnId)) {
+        if let Some(claimants) = self.by_session.get_mut(session) {
+            claimants.retain(|claimant| claimant.at != at);
+            if claimants.is_empty() {
+                self.by_session.remove(session);
+            }
+        }
+    }
+
+    /// Who claims `session`.
+    #[must_use]
+    pub fn of(&self, session: &str) -> Claimants<'_> {
+        match self.by_session.get(session).map(Vec::as_slice) {
+            None | Some([]) => Claimants::None,
+            Some([only]) => Claimants::Only(only),
+            Some(_) => Claimants::Several,
+        }
+    }
+}
+
+/// The sessions one connection claims, oldest first; bounded, the oldest lapses.
+#[derive(Debug, Default)]
+pub struct ClaimedSessions {
+    order: VecDeque<(u64, Arc<str>)>,
+    since: HashMap<Arc<str>, u64>,
+    next: u64,
+}
+
+impl ClaimedSessions {
+    /// Claims `session`; whether that is new.
+    pub fn begin(&mut self, session: &str) -> bool {
+        if self.since.contains_key(session) {
+            return false;
+        }
+        let name: Arc<str> = session.into();
+        self.order.push_back((self.next, Arc::clone(&name)));
+        self.since.insert(name, self.next);
+        self.next += 1;
+        true
+    }
+
+    /// The oldest claim, taken out, if there are more than `max`.
+    pub fn lapse(&mut self, max: usize) -> Option<Arc<str>> {
+        if self.since.len() <= max {
+            return None;
+        }
+        while let Some((number, name)) = self.order.pop_front() {
+            if self.since.get(&name) == Some(&number) {
+                self.since.remove(&name);
+                return Some(name);
+            }
+        }
+        None
+    }
+
+    /// Ends the claim on `session`; whether it stood.
+    pub fn end(&mut self, session: &str) -> bool {
+        let stood = self.since.remove(session).is_some();
+        // Ended claims leave a stale entry in the order; swept when they outnumber the standing ones.
+        if self.order.len() > 2 * self.since.len() + 16 {
+            self.order.retain(|(number, name)| self.since.get(name) == Some(number));
+        }
+        stood
+    }
+
+    /// The claimed sessions, oldest first.
+    pub fn iter(&self) -> impl Iterator<Item = &str> {
+        self.order.iter().filter(|(number, name)| self.since.get(name) == Some(number)).map(|(_, name)| &**name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn claimant(slot: u32) -> Claimant {
+        Claimant { at: (CoreId(0), ConnId { slot, generation: 0 }), accepts: Arc::from([]) }
+    }
+
+    #[test]
+    fn equal_identity_is_no_identity_two_connections_are_several() {
+        let mut claims = Claims::default();
+        claims.begin("s", claimant(1));
+        claims.begin("s", claimant(1));
+        assert!(matches!(claims.of("s"), Claimants::Only(_)));
+        claims.begin("s", claimant(2));
+        assert_eq!(claims.of("s"), Claimants::Several);
+        claims.end("s", claimant(1).at);
+        assert_eq!(claims.of("s"), Claimants::Only(&claimant(2)));
+        claims.end("s", claimant(2).at);
+        assert_eq!(claims.of("s"), Claimants::None);
+        assert!(claims.by_session.is_empty());
+    }
+
+    #[test]
+    fn over_the_limit_the_oldest_claim_lapses() {
+        let mut claimed = ClaimedSessions::default();
+        for name in ["a", "b", "c"] {
+            assert!(claimed.begin(name));
+        }
+        assert!(!claimed.begin("a"), "a standing claim is not renewed");
+        assert_eq!(claimed.lapse(2).as_deref(), Some("a"));
+        assert_eq!(claimed.lapse(2), None);
+        assert!(claimed.end("b"));
+        assert!(claimed.begin("b"));
+        assert_eq!(claimed.iter().collect::<Vec<_>>(), ["c", "b"]);
+    }
+
+    #[test]
+    fn ended_claims_leave_no_memory() {
+        let mut claimed = ClaimedSessions::default();
+        for round in 0..1000 {
+            claimed.begin(&format!("s{round}"));
+            claimed.end(&format!("s{round}"));
+        }
+        assert!(claimed.order.len() <= 17);
+    }
+}

@@ -1,0 +1,316 @@
+//! Live delivery: events of one owner, in the order of their arrival, to every class and subscription that matches
+//! (contract §3, §6.3, §9).
+//!
+//! An event costs its candidates. A matching class gets one frame, made once per core; its members take all frames
+//! of the turn in [`Reader::settle`] with one push each. Subscriptions in `others` are served at once, per connection:
+//! an event that matches several of them is delivered once, at the highest of their ceilings.
+
+use std::sync::Arc;
+
+use crate::engine::service::{ConnId, Outbox, Pushed, Run};
+
+use super::class::{ClassId, Member, Piece};
+use super::event::{Capture, Event, Position, Severity};
+use super::frame;
+use super::ownership::{Fanout, RelayMail, SessionNote, SubRef};
+use super::reader::Reader;
+
+/// Records of a class's position log that are always worth settling.
+const LOG_RECORDS: usize = 256;
+
+/// A subscription that an event is for, looked at singly.
+#[derive(Debug, Clone, Copy)]
+struct Hit {
+    conn: ConnId,
+    sub: SubRef,
+    ceiling: Capture,
+}
+
+impl Reader {
+    /// Delivers what an owner fanned out.
+    pub fn fan_out(&mut self, out: &mut dyn Outbox<RelayMail>, fanout: &Fanout) {
+        let bit = 1u64 << fanout.owner.0;
+        let except = fanout.except.and_then(|(core, conn)| (core == self.core).then_some(conn));
+        let (mut candidates, mut hits) = (Vec::new(), Vec::new());
+        for index in 0..fanout.batch.len() {
+            let event = fanout.batch.event(index);
+            candidates.clear();
+            self.classes.candidates(&event, &mut candidates);
+            if candidates.is_empty() {
+                continue;
+            }
+            self.frames.next_event();
+            hits.clear();
+            for &id in &candidates {
+                self.match_class(out, id, &event, bit, except, &mut hits);
+            }
+            if !hits.is_empty() {
+                let note = fanout.notes.get(index).copied().unwrap_or_default();
+                self.deliver_hits(out, &event, note, &mut hits);
+            }
+        }
+    }
+
+    fn match_class(
+        &mut self,
+        out: &mut dyn Outbox<RelayMail>,
+        id: ClassId,
+        event: &Event<'_>,
+        owner: u64,
+        except: Option<ConnId>,
+        hits: &mut Vec<Hit>,
+    ) {
+        let Some(class) = self.classes.class(id) else { return };
+        if !class.key.filter.matches(event) {
+            return;
+        }
+        let ceiling = class.key.ceiling;
+        for &sub in &class.others {
+            let Some(subscription) = self.subscriptions.get(sub) else { continue };
+            // Live-only events have no place in a replay, so they need not wait for its end.
+            let due = match event.session() {
+                Some(_) => subscription.live & owner != 0,
+                None => subscription.replay.as_ref().is_none_or(|replay| replay.live),
+            };
+            if due && Some(subscription.conn) != except {
+                hits.push(Hit { conn: subscription.conn, sub, ceiling });
+            }
+        }
+        if class.members.is_empty() {
+            return;
+        }
+        if let Some(except) = except
+            && let Some(at) = class.members.iter().position(|member| member.conn == except)
+        {
+            self.deliver_around(out, id, event, at);
+            return;
+        }
+        let run = self.frames.run(out, event, class.key.binding, ceiling);
+        let needs_name = class.log.is_some();
+        let at = event.session().zip(event.position()).filter(|_| needs_name);
+        let named = at.map(|(session, position)| (self.name(session), position));
+        let Some(class) = self.classes.class_mut(id) else { return };
+        class.bytes += u64::from(run.len);
+        if let (Some(log), Some((name, position))) = (&mut class.log, named) {
+            log.push(class.bytes, name, position);
+        }
+        if class.pieces.is_empty() {
+            self.unsettled.push(id);
+        }
+        let droppable = event.severity() <= Severity::Info;
+        class.pieces.push(Piece { run, droppable, end: class.bytes });
+    }
+
+    /// A class's event that one of its members must not get (the target of the command has its copy).
+    fn deliver_around(&mut self, out: &mut dyn Outbox<RelayMail>, id: ClassId, event: &Event<'_>, except: usize) {
+        self.settle(out, id);
+        let Some(class) = self.classes.class_mut(id) else { return };
+        // The member that is left out sits at the end while the others take the event.
+        let kept = class.members.get(except).copied();
+        let (binding, ceiling) = (class.key.binding, class.key.ceiling);
+        let members: Vec<Member> =
+            class.members.iter().copied().filter(|member| Some(member.conn) != kept.map(|kept| kept.conn)).collect();
+        let run = self.frames.run(out, event, binding, ceiling);
+        let droppable = event.severity() <= Severity::Info;
+        for member in members {
+            // Commands bear no position, so neither log nor offset of the class is touched.
+            self.push_event(out, member.conn, run, droppable);
+        }
+    }
+
+    /// Delivers an event to the connections of `hits`, each once.
+    fn deliver_hits(
+        &mut self,
+        out: &mut dyn Outbox<RelayMail>,
+        event: &Event<'_>,
+        note: SessionNote,
+        hits: &mut [Hit],
+    ) {
+        // Highest ceiling first within a connection; a stable order between them.
+        hits.sort_unstable_by_key(|hit| (hit.conn, std::cmp::Reverse(hit.ceiling)));
+        let mut rest: &[Hit] = hits;
+        while let Some(first) = rest.first().copied() {
+            let same = rest.iter().take_while(|hit| hit.conn == first.conn).count();
+            let (mine, others) = rest.split_at(same);
+            rest = others;
+            let Some(binding) = self.peers.get(first.conn).map(|peer| peer.binding) else { continue };
+            for hit in mine {
+                self.judge(out, hit.sub, event.session(), event.position(), note);
+            }
+            let run = self.frames.run(out, event, binding, first.ceiling);
+            let droppable = event.severity() <= Severity::Info;
+            if self.push_event(out, first.conn, run, droppable) {
+                self.counters.deliveries += 1;
+                for hit in mine {
+                    self.note_position(out, hit.conn, hit.sub, event.session(), event.position());
+                }
+            }
+        }
+    }
+
+    /// Notes that a peer that is looked at singly was pushed an event; its frame is the last thing in its queue.
+    pub(super) fn note_position(
+        &mut self,
+        out: &dyn Outbox<RelayMail>,
+        conn: ConnId,
+        sub: SubRef,
+        session: Option<&str>,
+        position: Option<Position>,
+    ) {
+        let (Some(session), Some(position)) = (session, position) else { return };
+        if self.peers.get(conn).is_none_or(|peer| peer.positions.is_none()) {
+            return;
+        }
+        let name = self.name(session);
+        let Some(own) = self.peers.get_mut(conn).and_then(|peer| peer.positions.as_mut()) else { return };
+        own.log.push(own.pushed, (sub, name), position);
+        if own.log.unsettled() > LOG_RECORDS && out.queued_bytes(conn) < own.log.unsettled() {
+            // Fewer bytes are queued than records kept: nearly all of them have left.
+            own.log.settle(own.pushed - out.queued_bytes(conn) as u64);
+        }
+    }
+
+    /// A position asked for in a session that nobody knew is judged by the session's first event (§3).
+    pub(super) fn judge(
+        &mut self,
+        out: &mut dyn Outbox<RelayMail>,
+        sub: SubRef,
+        session: Option<&str>,
+        position: Option<Position>,
+        note: SessionNote,
+    ) {
+        let (Some(session), Some(position)) = (session, position) else { return };
+        let Some(subscription) = self.subscriptions.get_mut(sub) else { return };
+        let Some(judged) = &mut subscription.judged else { return };
+        let Some(asked) = judged.remove(session) else { return };
+        if judged.is_empty() {
+            subscription.judged = None;
+            // Back to its class with the next drain.
+            out.notify_drained(subscription.conn);
+        }
+        self.shared.judgements.fetch_sub(1, std::sync::atomic::Ordering::Relaxed);
+        let first = note.lowest.unwrap_or(position);
+        if first > asked && !first.follows(asked) {
+            self.announce_exhausted(out, sub, session, note.earliest.unwrap_or(position));
+        }
+    }
+
+    /// Tells a subscription that something before what it gets next is gone.
+    pub(super) fn announce_exhausted(
+        &mut self,
+        out: &mut dyn Outbox<RelayMail>,
+        sub: SubRef,
+        session: &str,
+        earliest: Position,
+    ) {
+        let Some(subscription) = self.subscriptions.get(sub) else { return };
+        let Some(peer) = self.peers.get(subscription.conn) else { return };
+        let conn = subscription.conn;
+        let frame = frame::replay_exhausted(peer.binding, subscription.id.as_deref(), session, earliest);
+        self.counters.exhausted += 1;
+        self.push_frame(out, conn, &frame);
+    }
+
+    /// Pushes every class's pieces of this turn.
+    pub fn settle_all(&mut self, out: &mut dyn Outbox<RelayMail>) {
+        while let Some(id) = self.unsettled.pop() {
+            self.settle(out, id);
+        }
+    }
+
+    /// Pushes a class's pieces to its members. Who has no room for all of them is looked at singly from now on.
+    pub(super) fn settle(&mut self, out: &mut dyn Outbox<RelayMail>, id: ClassId) {
+        let Some(class) = self.classes.class_mut(id) else { return };
+        if class.pieces.is_empty() {
+            return;
+        }
+        let pieces = std::mem::take(&mut class.pieces);
+        let joined = join(&pieces);
+        let mut slow: Vec<(Member, usize)> = Vec::new();
+        for &member in &class.members {
+            for (run, pieces_before, end) in &joined {
+                match out.push_run(member.conn, *run, *end) {
+                    Pushed::Queued => {}
+                    Pushed::Full => {
+                        slow.push((member, *pieces_before));
+                        break;
+                    }
+                    Pushed::Gone => break,
+                }
+            }
+        }
+        self.counters.deliveries += (pieces.len() * class.members.len()) as u64;
+        for (member, first) in slow {
+            self.deliver_singly(out, id, member, pieces.get(first..).unwrap_or_default());
+        }
+        if let Some(class) = self.classes.class_mut(id) {
+            class.pieces = pieces;
+            class.pieces.clear();
+        }
+        self.settle_log(out, id);
+    }
+
+    /// A member had no room for its class's run: it leaves the members and takes what it can, piece by piece.
+    fn deliver_singly(&mut self, out: &mut dyn Outbox<RelayMail>, id: ClassId, member: Member, pieces: &[Piece]) {
+        self.counters.deliveries -= pieces.len() as u64;
+        for (index, piece) in pieces.iter().enumerate() {
+            match out.push_run(member.conn, piece.run, piece.end) {
+                Pushed::Queued => self.counters.deliveries += 1,
+                Pushed::Gone => return,
+                Pushed::Full => {
+                    self.fall_behind(out, id, member, pieces.get(index..).unwrap_or_default());
+                    return;
+                }
+            }
+        }
+    }
+
+    /// From the first piece that had no room on, the member's events are its own affair.
+    fn fall_behind(&mut self, out: &mut dyn Outbox<RelayMail>, id: ClassId, member: Member, pieces: &[Piece]) {
+        // Those pieces are not in its queue: its share of the class's stream ends before them.
+        let before = pieces.first().map_or(0, |piece| piece.end - u64::from(piece.run.len));
+        let positions: Vec<(u64, Arc<str>, Position)> = self
+            .classes
+            .class(id)
+            .and_then(|class| class.log.as_ref())
+            .map(|log| log.beyond(before).map(|(end, name, at)| (end, Arc::clone(name), at)).collect())
+            .unwrap_or_default();
+        self.leave_members(out, member.sub, before);
+        for piece in pieces {
+            if self.push_event(out, member.conn, piece.run, piece.droppable) {
+                self.counters.deliveries += 1;
+                if let Some((_, name, at)) = positions.iter().find(|(end, ..)| *end == piece.end) {
+                    self.note_position(out, member.conn, member.sub, Some(name), Some(*at));
+                }
+            }
+        }
+    }
+
+    /// Settles what no member of a class can still have queued.
+    fn settle_log(&mut self, out: &dyn Outbox<RelayMail>, id: ClassId) {
+        let Some(class) = self.classes.class_mut(id) else { return };
+        let Some(log) = &mut class.log else { return };
+        if log.unsettled() < LOG_RECORDS.max(4 * class.members.len()) {
+            return;
+        }
+        let most = class.members.iter().map(|member| out.queued_bytes(member.conn)).max().unwrap_or(0);
+        // Queued bytes that are not the class's only make this keep more than it must.
+        log.settle(class.bytes.saturating_sub(most as u64));
+    }
+}
+
+/// Pieces as few runs: each with the number of pieces before it and where it ends in the class's stream.
+fn join(pieces: &[Piece]) -> Vec<(Run, usize, u64)> {
+    let mut joined: Vec<(Run, usize, u64)> = Vec::new();
+    for (index, piece) in pieces.iter().enumerate() {
+        if let Some((run, _, end)) = joined.last_mut()
+            && let Some(longer) = run.join(piece.run)
+        {
+            *run = longer;
+            *end = piece.end;
+            continue;
+        }
+        joined.push((piece.run, index, piece.end));
+    }
+    joined
+}

@@ -1,0 +1,254 @@
+//! Frames: the undotted messages of a WebSocket, and the notices that an event stream carries as comments
+//! (contract §4, §6, §9). Parses a client's, encodes the relay's.
+//!
+//! Every encoder answers the bytes that leave, framed for the binding. Knows no connection and no state.
+
+use std::borrow::Cow;
+use std::fmt::Write as _;
+
+use crate::wire::http1::chunk::StreamFraming;
+use crate::wire::json::{self, Kind, Value};
+use crate::wire::{sse, websocket};
+
+use super::error::Code;
+use super::event::Position;
+use super::frames::Binding;
+
+/// A frame of a client. Values borrow the message.
+#[derive(Debug)]
+pub enum ClientFrame<'a> {
+    /// `subscribe`
+    Subscribe(Value<'a>),
+    /// `unsubscribe`
+    Unsubscribe(Value<'a>),
+    /// `ping`, with its `t` as written
+    Ping(Option<&'a str>),
+    /// `roster`
+    Roster(Value<'a>),
+    /// Anything that is passed over (§6.5).
+    Other,
+}
+
+impl<'a> ClientFrame<'a> {
+    /// What frame this object is, by its `type`; of repeated members the first counts.
+    #[must_use]
+    pub fn of(object: Value<'a>) -> Self {
+        let Some(kind) = text(member(object, "type")) else { return Self::Other };
+        match &*kind {
+            "subscribe" => Self::Subscribe(object),
+            "unsubscribe" => Self::Unsubscribe(object),
+            "ping" => Self::Ping(member(object, "t").map(|value| value.text)),
+            "roster" => Self::Roster(object),
+            _ => Self::Other,
+        }
+    }
+}
+
+/// The first member of that name.
+#[must_use]
+pub fn member<'a>(object: Value<'a>, name: &str) -> Option<Value<'a>> {
+    object.members().find(|member| json::unescape(member.name).is_ok_and(|found| found == name)).map(|m| m.value)
+}
+
+/// The first member of that name, unless it is null.
+#[must_use]
+pub fn present<'a>(object: Value<'a>, name: &str) -> Option<Value<'a>> {
+    member(object, name).filter(|value| value.kind != Kind::Null)
+}
+
+/// A string value's text; nothing for any other kind, or a lone surrogate.
+#[must_use]
+pub fn text(value: Option<Value<'_>>) -> Option<Cow<'_, str>> {
+    json::unescape(value?.raw_string()?).ok()
+}
+
+/// The length of bytes that go into a queue, whose bound is far below 4 GiB.
+#[must_use]
+pub fn length(bytes: &[u8]) -> u32 {
+    u32::try_from(bytes.len()).unwrap_or(u32::MAX)
+}
+
+fn message(json: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(json.len() + 10);
+    websocket::frame::encode_text(&mut out, json);
+    out
+}
+
+fn comment(framing: StreamFraming, text: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(text.len() + 16);
+    sse::encode_comment(&mut out, framing, text);
+    out
+}
+
+/// A JSON object being written, member by member.
+struct Object(Vec<u8>);
+
+impl Object {
+    fn of_type(kind: &str) -> Self {
+        let mut object = Self(b"{".to_vec());
+        object.string("type", kind);
+        object
+    }
+
+    fn name(&mut self, name: &str) {
+        if self.0.len() > 1 {
+            self.0.push(b',');
+        }
+        json::write_string(&mut self.0, name);
+        self.0.push(b':');
+    }
+
+    fn string(&mut self, name: &str, value: &str) {
+        self.name(name);
+        json::write_string(&mut self.0, value);
+    }
+
+    fn raw(&mut self, name: &str, value: &[u8]) {
+        self.name(name);
+        self.0.extend_from_slice(value);
+    }
+
+    fn optional(&mut self, name: &str, value: Option<&str>) {
+        if let Some(value) = value {
+            self.string(name, value);
+        }
+    }
+
+    fn message(mut self) -> Vec<u8> {
+        self.0.push(b'}');
+        message(&self.0)
+    }
+}
+
+/// An answering `hello`, made by `discovery.rs`.
+#[must_use]
+pub fn hello(json: &str) -> Vec<u8> {
+    message(json.as_bytes())
+}
+
+/// `subscribed`
+#[must_use]
+pub fn subscribed(id: &str) -> Vec<u8> {
+    let mut frame = Object::of_type("subscribed");
+    frame.string("id", id);
+    frame.message()
+}
+
+/// `unsubscribed`
+#[must_use]
+pub fn unsubscribed(id: &str) -> Vec<u8> {
+    let mut frame = Object::of_type("unsubscribed");
+    frame.string("id", id);
+    frame.message()
+}
+
+/// `pong`, with `t` as it came.
+#[must_use]
+pub fn pong(t: Option<&str>) -> Vec<u8> {
+    let mut frame = Object::of_type("pong");
+    if let Some(t) = t {
+        frame.raw("t", t.as_bytes());
+    }
+    frame.message()
+}
+
+/// `roster`, with entries already written.
+#[must_use]
+pub fn roster(id: &str, entries: &[u8]) -> Vec<u8> {
+    let mut frame = Object::of_type("roster");
+    frame.string("id", id);
+    frame.raw("entries", entries);
+    frame.message()
+}
+
+/// An `error` that answers a frame: `id` names the request.
+#[must_use]
+pub fn error(id: Option<&str>, code: Code, detail: &str) -> Vec<u8> {
+    let mut frame = Object::of_type("error");
+    frame.optional("id", id);
+    frame.string("code", code.as_str());
+    frame.string("detail", detail);
+    frame.message()
+}
+
+/// An `error` about a command that was not routed (§7).
+#[must_use]
+pub fn command_error(cause: &str, code: Code, detail: &str) -> Vec<u8> {
+    let mut frame = Object::of_type("error");
+    frame.string("cause", cause);
+    frame.string("code", code.as_str());
+    frame.string("detail", detail);
+    frame.message()
+}
+
+/// An `error` about a message that is no event: `cause` is its id, if it had one.
+#[must_use]
+pub fn event_error(cause: Option<&str>, code: Code, detail: &str) -> Vec<u8> {
+    let mut frame = Object::of_type("error");
+    frame.optional("cause", cause);
+    frame.string("code", code.as_str());
+    frame.string("detail", detail);
+    frame.message()
+}
+
+/// The `error` that refuses a hello without a common version.
+#[must_use]
+pub fn version_unsupported(detail: &str) -> Vec<u8> {
+    let mut frame = Object::of_type("error");
+    frame.string("code", Code::VersionUnsupported.as_str());
+    frame.raw("versions", br#"["0.1"]"#);
+    frame.string("detail", detail);
+    frame.message()
+}
+
+/// `closing`, with (subscription, session, position last handed over).
+#[must_use]
+pub fn closing(reason: &str, delivered: &[(&str, &str, Position)]) -> Vec<u8> {
+    let mut list = b"[".to_vec();
+    for (sub, session, position) in delivered {
+        if list.len() > 1 {
+            list.push(b',');
+        }
+        list.extend_from_slice(b"{\"sub\":");
+        json::write_string(&mut list, sub);
+        list.extend_from_slice(b",\"session\":");
+        json::write_string(&mut list, session);
+        list.extend_from_slice(format!(",\"epoch\":{},\"seq\":{}}}", position.epoch, position.seq).as_bytes());
+    }
+    list.push(b']');
+    let mut frame = Object::of_type("closing");
+    frame.string("reason", reason);
+    frame.raw("delivered", &list);
+    frame.message()
+}
+
+/// What slow consumers are told: how many events they missed.
+#[must_use]
+pub fn dropped(binding: Binding, count: u64) -> Vec<u8> {
+    match binding.stream_framing() {
+        Some(framing) => comment(framing, format!("dropped {count}").as_bytes()),
+        None => message(format!("{{\"type\":\"dropped\",\"count\":{count}}}").as_bytes()),
+    }
+}
+
+/// `replay-exhausted`: comment or frame. A session that holds a control character stands escaped in the comment.
+#[must_use]
+pub fn replay_exhausted(binding: Binding, sub: Option<&str>, session: &str, earliest: Position) -> Vec<u8> {
+    let Some(framing) = binding.stream_framing() else {
+        let mut frame = Object::of_type("replay-exhausted");
+        frame.optional("sub", sub);
+        frame.string("session", session);
+        frame.raw("earliest", format!("{{\"epoch\":{},\"seq\":{}}}", earliest.epoch, earliest.seq).as_bytes());
+        return frame.message();
+    };
+    let mut line = b"replay-exhausted ".to_vec();
+    if session.chars().any(char::is_control) {
+        json::write_string(&mut line, session);
+    } else {
+        line.extend_from_slice(session.as_bytes());
+    }
+    let mut at = String::new();
+    let _ = write!(at, " {earliest}");
+    line.extend_from_slice(at.as_bytes());
+    comment(framing, &line)
+}

@@ -1,0 +1,326 @@
+//! Events in: whole POST bodies, all or nothing, and single events of WebSockets, grouped by the core that owns their
+//! session (contract §3, §4).
+//!
+//! A POST is a [`Job`]: first every line is parsed, a slice per turn so that a large body stalls nobody; only then is
+//! anything handed over, batch by batch, as fast as owners and consumers take it. The 202 follows the acknowledgement of
+//! every owner touched. A WebSocket's events are collected during a turn and handed over at its end, or before the next
+//! message of any connection that must not overtake them.
+//!
+//! Invariants: a job hands over nothing before its last line is valid; batches of one job reach an owner in order; a batch
+//! holds at most [`BATCH_EVENTS`] events, and more than [`BATCH_BYTES`] only if it holds one.
+
+use std::collections::VecDeque;
+
+use memchr::memchr;
+
+use crate::engine::service::{ConnId, CoreId, Response};
+
+use super::claims::ClaimNote;
+use super::error::{Code, Fields, Refusal, json_response};
+use super::event::{Event, EventFault, Parser, Scope};
+use super::ownership::{OwnedBatch, OwnerInput, Shared};
+use super::peer::ByConn;
+
+/// Events of one batch.
+const BATCH_EVENTS: usize = 256;
+/// Bytes after which a batch is closed.
+const BATCH_BYTES: usize = 256 << 10;
+/// Bytes of bodies parsed per turn.
+const PARSE_BYTES_PER_TURN: usize = 256 << 10;
+
+/// How a body holds its events.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BodyKind {
+    /// One JSON object.
+    Single,
+    /// One per line.
+    Lines,
+}
+
+/// Batches for one owner, first to last.
+type Batches = VecDeque<Box<OwnedBatch>>;
+
+/// A POST on its way to the owners.
+#[derive(Debug)]
+struct Job {
+    conn: ConnId,
+    fields: Fields,
+    body: Vec<u8>,
+    kind: BodyKind,
+    /// Bytes of the body parsed.
+    at: usize,
+    /// Lines parsed.
+    line: u64,
+    /// Events parsed.
+    events: u32,
+    /// By owner.
+    batches: Vec<Batches>,
+    /// How many owners have a part, once all is parsed.
+    owners: usize,
+    parsed: bool,
+}
+
+/// A POST whose owners have not all acknowledged.
+#[derive(Debug)]
+struct Waiting {
+    fields: Fields,
+    missing: usize,
+    accepted: u32,
+}
+
+/// The ingest of one core.
+#[derive(Debug)]
+pub struct Ingest {
+    jobs: VecDeque<Job>,
+    waiting: ByConn<Waiting>,
+    /// This turn's events of WebSockets, by owner.
+    live: Vec<Batches>,
+    live_events: usize,
+}
+
+impl Ingest {
+    /// The ingest of a core among `cores`.
+    #[must_use]
+    pub fn new(cores: usize) -> Self {
+        Self {
+            jobs: VecDeque::new(),
+            waiting: ByConn::default(),
+            live: (0..cores).map(|_| Batches::new()).collect(),
+            live_events: 0,
+        }
+    }
+
+    /// Whether no POST is under way.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.jobs.is_empty() && self.waiting.len() == 0 && self.live_events == 0
+    }
+
+    /// Whether a job could go on, were there room.
+    #[must_use]
+    pub fn has_jobs(&self) -> bool {
+        !self.jobs.is_empty()
+    }
+
+    /// Takes a body in.
+    ///
+    /// # Errors
+    /// It has more events than a batch may have, or none.
+    pub fn begin(
+        &mut self,
+        shared: &Shared,
+        conn: ConnId,
+        kind: BodyKind,
+        body: Vec<u8>,
+        fields: Fields,
+    ) -> Result<(), (Refusal, Fields)> {
+        let max = shared.limits.batch_events_max;
+        let lines = match kind {
+            BodyKind::Single => 1,
+            BodyKind::Lines => lines_with_text(&body, max + 1),
+        };
+        if lines > max {
+            let detail = format!("AEP_MAX_BATCH: more than {max} events in one batch");
+            return Err((Refusal::new(Code::TooManyEvents, detail), fields));
+        }
+        if lines == 0 || is_blank(&body) {
+            let empty = Refusal { line: Some(1), ..Refusal::new(Code::InvalidJson, "the body holds no event") };
+            return Err((empty, fields));
+        }
+        let batches = (0..shared.cores()).map(|_| Batches::new()).collect();
+        self.jobs.push_back(Job {
+            conn,
+            fields,
+            body,
+            kind,
+            at: 0,
+            line: 0,
+            events: 0,
+            batches,
+            owners: 0,
+            parsed: false,
+        });
+        Ok(())
+    }
+
+    /// Parses a turn's worth of bodies. Answers what is refused.
+    pub fn parse(&mut self, shared: &Shared, parser: &mut Parser) -> Vec<(ConnId, Response)> {
+        let mut budget = PARSE_BYTES_PER_TURN;
+        let mut refused = Vec::new();
+        let mut index = 0;
+        while budget > 0 && index < self.jobs.len() {
+            let Some(job) = self.jobs.get_mut(index) else { break };
+            match job.parse(shared, parser, &mut budget) {
+                Ok(()) => index += 1,
+                Err(refusal) => {
+                    if let Some(job) = self.jobs.remove(index) {
+                        refused.push((job.conn, refusal.response(job.fields)));
+                    }
+                }
+            }
+        }
+        refused
+    }
+
+    /// Hands batches over while `room` says that their owner takes more.
+    pub fn hand_over(
+        &mut self,
+        shared: &Shared,
+        room: &mut dyn FnMut(CoreId) -> bool,
+        take: &mut dyn FnMut(CoreId, OwnerInput),
+    ) {
+        let mut index = 0;
+        while let Some(job) = self.jobs.get_mut(index) {
+            if job.parsed && job.hand_over(shared, room, take) {
+                if let Some(Job { conn, fields, events, owners, .. }) = self.jobs.remove(index) {
+                    self.waiting.insert(conn, Waiting { fields, missing: owners, accepted: events });
+                }
+            } else {
+                index += 1;
+            }
+        }
+    }
+
+    /// An owner has admitted its part; with the last one, the answer.
+    pub fn admitted(&mut self, conn: ConnId) -> Option<Response> {
+        let waiting = self.waiting.get_mut(conn)?;
+        waiting.missing -= 1;
+        if waiting.missing > 0 {
+            return None;
+        }
+        let Waiting { fields, accepted, .. } = self.waiting.remove(conn)?;
+        Some(json_response(202, fields, format!("{{\"accepted\":{accepted}}}").into_bytes()))
+    }
+
+    /// Takes one event of a WebSocket; `claim` comes with its index filled in.
+    pub fn push_live(&mut self, shared: &Shared, event: Event<'_>, claim: Option<ClaimNote>) {
+        let owner = owner_of(shared, &event);
+        let Some(batches) = self.live.get_mut(usize::from(owner.0)) else { return };
+        let batch = open_batch(batches, event.raw().len());
+        if batch.batch.is_empty() {
+            batch.first_tick = 0;
+        }
+        if let Some(claim) = claim {
+            batch.claims.push(ClaimNote { event: u32::try_from(batch.batch.len()).unwrap_or(u32::MAX), ..claim });
+        }
+        batch.batch.push(event);
+        batch.ordinals.push(u32::try_from(self.live_events).unwrap_or(u32::MAX));
+        self.live_events += 1;
+    }
+
+    /// Hands over what WebSockets have sent this turn.
+    pub fn flush_live(&mut self, shared: &Shared, take: &mut dyn FnMut(CoreId, OwnerInput)) {
+        if self.live_events == 0 {
+            return;
+        }
+        let first_tick = shared.take_ticks(self.live_events);
+        self.live_events = 0;
+        for (owner, batches) in (0u16..).zip(&mut self.live) {
+            for mut batch in batches.drain(..) {
+                batch.first_tick = first_tick;
+                take(CoreId(owner), OwnerInput::Events(batch));
+            }
+        }
+    }
+}
+
+impl Job {
+    fn parse(&mut self, shared: &Shared, parser: &mut Parser, budget: &mut usize) -> Result<(), Refusal> {
+        while !self.parsed && *budget > 0 {
+            let rest = self.body.get(self.at..).unwrap_or_default();
+            let (line, taken) = match self.kind {
+                BodyKind::Single => (rest, rest.len()),
+                BodyKind::Lines => match memchr(b'\n', rest) {
+                    Some(end) => (rest.get(..end).unwrap_or_default(), end + 1),
+                    None => (rest, rest.len()),
+                },
+            };
+            self.at += taken;
+            self.line += 1;
+            self.parsed = self.at >= self.body.len();
+            *budget = budget.saturating_sub(taken);
+            if !is_blank(line) {
+                let event = parser.parse(line).map_err(|fault| refusal_of(&fault, self.line))?;
+                if event.scope() == Scope::Command {
+                    let detail = "commands need a duplex binding: send them over /socket";
+                    let refusal = Refusal::new(Code::ControlRequiresDuplex, detail);
+                    return Err(Refusal { line: Some(self.line), ..refusal });
+                }
+                let owner = owner_of(shared, &event);
+                if let Some(batches) = self.batches.get_mut(usize::from(owner.0)) {
+                    let batch = open_batch(batches, event.raw().len());
+                    batch.batch.push(event);
+                    batch.ordinals.push(self.events);
+                }
+                self.events += 1;
+            }
+        }
+        if self.parsed {
+            self.body = Vec::new();
+            let first_tick = shared.take_ticks(self.events as usize);
+            for batches in &mut self.batches {
+                batches.iter_mut().for_each(|batch| batch.first_tick = first_tick);
+                if let Some(last) = batches.back_mut() {
+                    last.acknowledge = Some(self.conn);
+                    self.owners += 1;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Hands over what has room; whether all is handed over.
+    fn hand_over(
+        &mut self,
+        shared: &Shared,
+        room: &mut dyn FnMut(CoreId) -> bool,
+        take: &mut dyn FnMut(CoreId, OwnerInput),
+    ) -> bool {
+        let mut all = true;
+        debug_assert_eq!(self.batches.len(), shared.cores());
+        for (owner, batches) in (0u16..).map(CoreId).zip(&mut self.batches) {
+            while !batches.is_empty() && room(owner) {
+                if let Some(batch) = batches.pop_front() {
+                    take(owner, OwnerInput::Events(batch));
+                }
+            }
+            all &= batches.is_empty();
+        }
+        all
+    }
+}
+
+/// The owner that orders this event.
+fn owner_of(shared: &Shared, event: &Event<'_>) -> CoreId {
+    shared.owner_of(event.session().unwrap_or_else(|| event.agent()))
+}
+
+/// The last batch, or a new one if that is full.
+fn open_batch(batches: &mut Batches, event_bytes: usize) -> &mut OwnedBatch {
+    let full = batches.back().is_none_or(|last| {
+        last.batch.len() >= BATCH_EVENTS
+            || (!last.batch.is_empty() && last.batch.bytes_len() + event_bytes > BATCH_BYTES)
+    });
+    if full {
+        batches.push_back(Box::default());
+    }
+    let last = batches.len() - 1;
+    &mut batches[last]
+}
+
+fn refusal_of(fault: &EventFault, line: u64) -> Refusal {
+    let code = match fault {
+        EventFault::Json(_) => Code::InvalidJson,
+        EventFault::NotAnObject | EventFault::Undotted | EventFault::Invalid { .. } => Code::InvalidEvent,
+    };
+    Refusal { line: Some(line), ..Refusal::new(code, fault.to_string()) }
+}
+
+fn is_blank(line: &[u8]) -> bool {
+    line.iter().all(|b| matches!(b, b' ' | b'\t' | b'\r' | b'\n'))
+}
+
+/// Lines that are not blank, counted up to `enough`.
+fn lines_with_text(body: &[u8], enough: usize) -> usize {
+    body.split(|b| *b == b'\n').filter(|line| !is_blank(line)).take(enough).count()
+}

@@ -1,0 +1,482 @@
+//! The owner of this core's sessions: the single writer of their buffers and the one place that orders their events
+//! (contract §3, §7).
+//!
+//! Inputs wait in one FIFO, so what one connection sent is acted on in its order. An input either completes, or is
+//! *held*: a new session needs the eviction of one that lives on another core. While held nothing behind it is acted on;
+//! evictions asked of this core are answered at once all the same, so two owners that wait for each other go on.
+//!
+//! Effects come out as mails in order ([`Owner::take_effect`]); `mod.rs` hands them to this core's own reader or sends
+//! them. The owner knows no socket and no subscription, only cores and what they are interested in.
+//!
+//! Invariants: the number of sessions of all owners is at most the cap whenever nobody is held; the published oldest
+//! tick is that of the directory's oldest session.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use crate::base::segment_pool::SegmentPool;
+use crate::engine::service::{ConnId, CoreId};
+
+use super::buffer::{Admission, NewEvent};
+use super::claims::{ClaimNote, Claimants, Claims};
+use super::directory::{Directory, SessionId};
+use super::error::Code;
+use super::event::{Batch, Event, Parser};
+use super::index::Index;
+use super::ownership::{Claimant, Command, Fanout, OwnedBatch, OwnerInput, RelayMail, Routed, SessionNote, Shared};
+use super::pages;
+
+/// Events admitted in one go before the turn moves on to its flush.
+const EVENTS_PER_TURN: usize = 512;
+/// Bytes admitted in one go.
+const BYTES_PER_TURN: usize = 512 << 10;
+/// Page requests served in one go.
+const PAGES_PER_TURN: usize = 16;
+
+/// Where an effect goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Destination {
+    /// One core.
+    Core(CoreId),
+    /// Every core whose bit is set.
+    Cores(u64),
+}
+
+/// Whether an input came to its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Step {
+    Done,
+    Held,
+}
+
+/// What a held owner waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Hold {
+    /// Another core's answer to our [`RelayMail::Evict`].
+    Answer,
+    /// Nothing in particular: look again next turn (another core counts a session it has not created yet).
+    NextTurn,
+}
+
+/// A batch being admitted.
+#[derive(Debug)]
+struct Current {
+    from: CoreId,
+    batch: Box<OwnedBatch>,
+    next: usize,
+    /// A session is counted for the event at `next`, but not created yet.
+    reserved: bool,
+    notes: Vec<SessionNote>,
+    interested: u64,
+}
+
+/// A command whose target's core has been asked to take it.
+#[derive(Debug)]
+struct HandedOver {
+    batch: Batch,
+    tick: u64,
+    routed: Routed,
+}
+
+/// The owner role of one core.
+#[derive(Debug)]
+pub struct Owner {
+    core: CoreId,
+    shared: Arc<Shared>,
+    directory: Directory,
+    claims: Claims,
+    interest: Index<CoreId>,
+    inputs: VecDeque<(CoreId, OwnerInput)>,
+    waiting_bytes: usize,
+    current: Option<Current>,
+    hold: Option<Hold>,
+    arrival: u64,
+    handed_over: HashMap<u64, HandedOver>,
+    next_token: u64,
+    effects: VecDeque<(Destination, RelayMail)>,
+    counters: OwnerCounters,
+}
+
+/// What an owner has done since its start; read by the metrics.
+#[derive(Debug, Default, Clone, Copy)]
+pub struct OwnerCounters {
+    /// Events admitted, forwarded or routed.
+    pub events: u64,
+    /// Events whose `(source, id)` was already held.
+    pub duplicates: u64,
+    /// Sessions evicted because of their number.
+    pub evicted_by_count: u64,
+    /// Sessions evicted because of their bytes.
+    pub evicted_by_bytes: u64,
+    /// Commands handed to their target.
+    pub commands_routed: u64,
+    /// Commands refused.
+    pub commands_refused: u64,
+    /// Sessions held now.
+    pub sessions: u64,
+    /// Bytes of replay buffers held now.
+    pub replay_bytes: u64,
+}
+
+impl Owner {
+    /// The owner role of `core`.
+    #[must_use]
+    pub fn new(core: CoreId, shared: Arc<Shared>) -> Self {
+        Self {
+            core,
+            directory: Directory::new(
+                SegmentPool::new(Arc::clone(&shared.replay_budget)),
+                shared.limits.buffer_events_max,
+                shared.cores(),
+            ),
+            shared,
+            claims: Claims::default(),
+            interest: Index::default(),
+            inputs: VecDeque::new(),
+            waiting_bytes: 0,
+            current: None,
+            hold: None,
+            arrival: 0,
+            handed_over: HashMap::new(),
+            next_token: 0,
+            effects: VecDeque::new(),
+            counters: OwnerCounters::default(),
+        }
+    }
+
+    /// Takes an input; it is acted on by [`Owner::run`].
+    pub fn push(&mut self, from: CoreId, input: OwnerInput) {
+        self.waiting_bytes += input.weight();
+        self.inputs.push_back((from, input));
+    }
+
+    /// Bytes of inputs not begun yet.
+    #[must_use]
+    pub fn waiting_bytes(&self) -> usize {
+        self.waiting_bytes
+    }
+
+    /// The next effect, in order.
+    pub fn take_effect(&mut self) -> Option<(Destination, RelayMail)> {
+        self.effects.pop_front()
+    }
+
+    /// What has been done so far.
+    #[must_use]
+    pub fn counters(&self) -> OwnerCounters {
+        OwnerCounters {
+            sessions: self.directory.len() as u64,
+            replay_bytes: self.directory.held_bytes() as u64,
+            ..self.counters
+        }
+    }
+
+    /// Whether nothing waits here: no input, no hold, no command under way.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.inputs.is_empty() && self.current.is_none() && self.handed_over.is_empty()
+    }
+
+    /// Whether there is something that [`Owner::run`] could go on with.
+    #[must_use]
+    pub fn has_work(&self) -> bool {
+        self.hold != Some(Hold::Answer) && (self.current.is_some() || !self.inputs.is_empty())
+    }
+
+    /// Acts on inputs until none is left, the budget of a turn is spent, or one is held.
+    pub fn run(&mut self, parser: &mut Parser) {
+        if self.hold == Some(Hold::Answer) {
+            return;
+        }
+        self.hold = None;
+        let (mut events, mut bytes, mut pages) = (0, 0, 0);
+        while events < EVENTS_PER_TURN && bytes < BYTES_PER_TURN && pages < PAGES_PER_TURN {
+            if let Some(mut current) = self.current.take() {
+                let begun = current.next;
+                let step = self.admit(&mut current);
+                events += current.next - begun;
+                match step {
+                    Step::Held => {
+                        self.current = Some(current);
+                        return;
+                    }
+                    Step::Done => {
+                        bytes += current.batch.batch.weight();
+                        self.finish(current);
+                    }
+                }
+                continue;
+            }
+            let Some((from, input)) = self.inputs.pop_front() else { return };
+            self.waiting_bytes -= input.weight();
+            match input {
+                OwnerInput::Events(batch) => self.begin(from, batch),
+                OwnerInput::Command(command) => self.route(from, *command),
+                OwnerInput::HandedOver { token, taken } => self.handed_over(token, taken),
+                OwnerInput::Register { sub, interest } => {
+                    if let Some(filter) = interest
+                        && self.shared.cores() > 1
+                    {
+                        self.interest.insert(&filter, from);
+                    }
+                    let arrival = self.arrival;
+                    self.effects.push_back((Destination::Core(from), RelayMail::Registered { sub, arrival }));
+                }
+                OwnerInput::Withdraw { interest } => {
+                    if self.shared.cores() > 1 {
+                        self.interest.remove(&interest, from);
+                    }
+                }
+                OwnerInput::ReadPage(request) => {
+                    pages += 1;
+                    let page = pages::read(&mut self.directory, parser, self.arrival, *request);
+                    let unknown =
+                        page.items.iter().filter(|item| matches!(item, pages::PageItem::Unknown { .. })).count();
+                    if unknown > 0 {
+                        self.shared.judgements.fetch_add(unknown, Ordering::Relaxed);
+                    }
+                    self.effects.push_back((Destination::Core(from), RelayMail::Page(Box::new(page))));
+                }
+                OwnerInput::Unclaim { conn, sessions } => {
+                    for session in sessions {
+                        self.claims.end(&session, (from, conn));
+                    }
+                }
+            }
+        }
+    }
+
+    fn begin(&mut self, from: CoreId, batch: Box<OwnedBatch>) {
+        self.current =
+            Some(Current { from, batch, next: 0, reserved: false, notes: Vec::new(), interested: 1 << self.core.0 });
+    }
+
+    /// Admits the rest of a batch, in order.
+    fn admit(&mut self, current: &mut Current) -> Step {
+        let judged = self.shared.judgements.load(Ordering::Relaxed) > 0;
+        let many = self.shared.cores() > 1;
+        let Current { from, batch: owned, next, reserved, notes, interested } = current;
+        while *next < owned.batch.len() {
+            let index = *next;
+            let event = owned.batch.event(index);
+            if many {
+                self.interest.candidates(&event, &mut |core: CoreId| *interested |= 1 << core.0);
+            }
+            let ordinal = owned.ordinals.get(index).map_or(index as u64, |ordinal| u64::from(*ordinal));
+            let mut note = SessionNote::default();
+            match event.session() {
+                Some(session) => match self.write(session, &event, owned.first_tick + ordinal, reserved) {
+                    Ok(written) => note = written,
+                    Err(hold) => {
+                        self.hold = Some(hold);
+                        return Step::Held;
+                    }
+                },
+                None => self.arrival += 1,
+            }
+            self.counters.events += 1;
+            if judged {
+                // Judging may have begun after this batch did.
+                notes.resize(index, SessionNote::default());
+                notes.push(note);
+            }
+            self.claim(*from, &owned.claims, index, &event);
+            *next += 1;
+        }
+        Step::Done
+    }
+
+    /// Makes or ends the claims that come with the event at `index`.
+    fn claim(&mut self, from: CoreId, notes: &[ClaimNote], index: usize, event: &Event<'_>) {
+        let Some(session) = event.session() else { return };
+        let first = notes.partition_point(|note| (note.event as usize) < index);
+        for note in notes.iter().skip(first).take_while(|note| note.event as usize == index) {
+            let at = (from, note.conn);
+            match &note.begins {
+                Some(accepts) => self.claims.begin(session, Claimant { at, accepts: Arc::clone(accepts) }),
+                None => self.claims.end(session, at),
+            }
+        }
+    }
+
+    /// Writes one event into its session's buffer, evicting what must go for it.
+    fn write(&mut self, session: &str, event: &Event<'_>, tick: u64, reserved: &mut bool) -> Result<SessionNote, Hold> {
+        if self.directory.session(session).is_none() {
+            if !*reserved {
+                *reserved = true;
+                if !self.shared.reserve_session() {
+                    self.evict_for_count()?;
+                }
+            } else if self.shared.sessions() > self.shared.limits.sessions_max {
+                self.evict_for_count()?;
+            }
+        }
+        let new = NewEvent {
+            raw: event.raw(),
+            position: event.position(),
+            fingerprint: event.fingerprint(),
+            arrival: self.arrival + 1,
+        };
+        let written = loop {
+            match self.directory.write(session, &new, tick) {
+                Ok(written) => break written,
+                Err(_) if self.evict_for_bytes(session, event.raw().len())? => {}
+                // Nothing is left to evict: the event is larger than all there is. It is fanned out all the same.
+                Err(_) => break self.directory.write_unkept(session, &new, tick),
+            }
+        };
+        self.arrival += 1;
+        *reserved = false;
+        if written.created && written.session.is_none() {
+            self.shared.session_evicted();
+        }
+        if written.admission == Admission::Duplicate {
+            self.counters.duplicates += 1;
+        }
+        self.publish_oldest();
+        let buffer = written.session.and_then(|session| self.directory.buffer(session));
+        Ok(buffer.map_or_else(SessionNote::default, |buffer| SessionNote {
+            lowest: buffer.marks().lowest_admitted(),
+            earliest: buffer.earliest(),
+        }))
+    }
+
+    fn publish_oldest(&self) {
+        self.shared.publish_oldest(self.core, self.directory.oldest().map(|(tick, _)| tick));
+    }
+
+    /// Evicts the least recently written session of all cores, because there is one too many.
+    fn evict_for_count(&mut self) -> Result<(), Hold> {
+        let here = self.directory.oldest();
+        match self.least_recent(here)? {
+            Some(session) => {
+                self.counters.evicted_by_count += 1;
+                self.evict(session);
+                Ok(())
+            }
+            None => Err(Hold::NextTurn),
+        }
+    }
+
+    /// Makes room in the byte budget: the least recently written sessions go whole; if only the writer's is left, its
+    /// lowest positions. Whether anything went.
+    fn evict_for_bytes(&mut self, writer: &str, needed: usize) -> Result<bool, Hold> {
+        let writer = self.directory.session(writer);
+        let here = match writer {
+            Some(writer) => self.directory.oldest_except(writer),
+            None => self.directory.oldest(),
+        };
+        if let Some(session) = self.least_recent(here)? {
+            self.counters.evicted_by_bytes += 1;
+            self.evict(session);
+            return Ok(true);
+        }
+        Ok(writer.is_some_and(|writer| self.directory.trim_lowest(writer, needed) > 0))
+    }
+
+    /// Of `here` and the other cores' oldest: `here` if it is the least recently written; otherwise its core is asked to
+    /// evict it.
+    fn least_recent(&mut self, here: Option<(u64, SessionId)>) -> Result<Option<SessionId>, Hold> {
+        let elsewhere = self.shared.oldest_elsewhere(self.core);
+        match (here, elsewhere) {
+            (Some((tick, session)), Some((_, other))) if tick < other => Ok(Some(session)),
+            (Some((_, session)), None) => Ok(Some(session)),
+            (_, Some((core, tick))) => {
+                self.effects.push_back((Destination::Core(core), RelayMail::Evict { tick }));
+                Err(Hold::Answer)
+            }
+            (None, None) => Ok(None),
+        }
+    }
+
+    fn evict(&mut self, session: SessionId) {
+        self.directory.evict(session);
+        self.shared.session_evicted();
+        self.publish_oldest();
+    }
+
+    /// Another owner needs our oldest session gone, if it still bears `tick`.
+    pub fn on_evict(&mut self, from: CoreId, tick: u64) {
+        if let Some((oldest, session)) = self.directory.oldest()
+            && oldest == tick
+        {
+            self.counters.evicted_by_count += 1;
+            self.evict(session);
+        }
+        self.effects.push_back((Destination::Core(from), RelayMail::EvictAnswered));
+    }
+
+    /// The core we asked to evict has answered.
+    pub fn on_evict_answered(&mut self) {
+        self.hold = None;
+    }
+
+    /// A batch is admitted: fan it out, then acknowledge it.
+    fn finish(&mut self, current: Current) {
+        let Current { from, batch, notes, interested, .. } = current;
+        let OwnedBatch { batch, acknowledge, routed, .. } = *batch;
+        let except = routed.map(|routed| routed.target);
+        let fanout = Fanout { owner: self.core, batch, notes, except };
+        self.effects.push_back((Destination::Cores(interested), RelayMail::Fanout(Arc::new(fanout))));
+        if let Some(Routed { sender: (core, conn), .. }) = routed {
+            let mail = RelayMail::CommandAnswer { conn, refused: None };
+            self.effects.push_back((Destination::Core(core), mail));
+        }
+        if let Some(conn) = acknowledge {
+            self.effects.push_back((Destination::Core(from), RelayMail::Admitted { conn }));
+        }
+    }
+
+    /// Finds a command's only claimant and asks its core to take it (§7).
+    fn route(&mut self, from: CoreId, command: Command) {
+        let Command { batch, tick, sender } = command;
+        if batch.is_empty() {
+            return;
+        }
+        let event = batch.event(0);
+        let refused = match self.claims.of(event.session().unwrap_or_default()) {
+            Claimants::None => Err((Code::NoRoute, NO_CLAIMANT)),
+            Claimants::Several => Err((Code::Ambiguous, SEVERAL_CLAIMANTS)),
+            Claimants::Only(claimant) if claimant.accepts.iter().any(|kind| **kind == *event.kind()) => Ok(claimant.at),
+            Claimants::Only(_) => Err((Code::Unsupported, NOT_ACCEPTED)),
+        };
+        match refused {
+            Ok(target) => {
+                let token = self.next_token;
+                self.next_token += 1;
+                let copy = Arc::new(batch.clone());
+                let routed = Routed { sender: (from, sender), target };
+                self.handed_over.insert(token, HandedOver { batch, tick, routed });
+                let mail = RelayMail::Handover { token, target: target.1, command: copy };
+                self.effects.push_back((Destination::Core(target.0), mail));
+            }
+            Err((code, detail)) => self.refuse(&batch, (from, sender), code, detail),
+        }
+    }
+
+    fn refuse(&mut self, batch: &Batch, sender: (CoreId, ConnId), code: Code, detail: &'static str) {
+        self.counters.commands_refused += 1;
+        let id = batch.event(0).id().into();
+        let mail = RelayMail::CommandAnswer { conn: sender.1, refused: Some((id, code, detail)) };
+        self.effects.push_back((Destination::Core(sender.0), mail));
+    }
+
+    /// The target's queue has the command, or could not take it. Only now does it enter the history, ahead of
+    /// anything the target answers: that comes behind this message, from the same core.
+    fn handed_over(&mut self, token: u64, taken: bool) {
+        let Some(HandedOver { batch, tick, routed }) = self.handed_over.remove(&token) else { return };
+        if !taken {
+            self.refuse(&batch, routed.sender, Code::NoRoute, TARGET_GONE);
+            return;
+        }
+        self.counters.commands_routed += 1;
+        let owned = OwnedBatch { batch, first_tick: tick, routed: Some(routed), ..OwnedBatch::default() };
+        self.begin(routed.target.0, Box::new(owned));
+    }
+}
+
+const NO_CLAIMANT: &str = "no live connection claims this session";
+const SEVERAL_CLAIMANTS: &str = "several live connections claim this session";
+const NOT_ACCEPTED: &str = "the claimant does not declare this command in control.accepts";
+const TARGET_GONE: &str = "the claimant's connection could not take the command";

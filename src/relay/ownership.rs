@@ -1,0 +1,325 @@
+//! Which core owns a session, what all cores share, and the messages they exchange.
+//!
+//! A session has one owner core, by hash of its name: the single writer of its buffer and the one place that orders
+//! its events. Agent-scoped events are ordered by the owner of their agent's name.
+//!
+//! Two directions, two lanes (`engine/mailbox.rs`):
+//! - *core → owner* ([`OwnerInput`], ingest lane): events, commands, registrations, page requests, ends of claims. One
+//!   connection's messages enter it in the order they were read, so the owner acts on them in that order.
+//! - *owner → core* (the rest of [`RelayMail`], fan-out lane): events, pages, acknowledgements. It is FIFO, and the
+//!   switch from replay to live rests on that: whatever an owner fanned out before it answered "caught up" was
+//!   dropped at the reader and served by the page; whatever it fans out later comes behind that answer.
+//!
+//! What is shared is a handful of atomics: the recency tick, the number of sessions, and each owner's oldest tick, with
+//! which the session cap is kept exactly without a lock or a scan.
+
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use crate::base::segment_pool::PoolBudget;
+use crate::engine::service::{ConnId, CoreId, Mail};
+use crate::limits::Limits;
+
+use super::claims::{Accepts, ClaimNote};
+use super::error::Code;
+use super::event::{Batch, Fingerprinter, Position};
+use super::filter::Filter;
+use super::gather::{Gather, Gathered};
+use super::pages::{Page, PageRequest};
+
+/// A published oldest tick that stands for "no session here".
+const NO_SESSION: u64 = u64::MAX;
+
+/// What the relays of all cores share.
+#[derive(Debug)]
+pub struct Shared {
+    /// Every bound.
+    pub limits: Limits,
+    /// Whether a token is configured, without which control is refused (§7).
+    pub control: bool,
+    /// Names this process in its hello, hexadecimal.
+    pub instance: String,
+    /// The keys of all fingerprints.
+    pub fingerprinter: Fingerprinter,
+    /// The bytes of all replay buffers together.
+    pub replay_budget: Arc<PoolBudget>,
+    /// SSE streams and WebSocket subscriptions, all cores.
+    pub subscribers: AtomicUsize,
+    /// WebSocket parties that have said hello, all cores.
+    pub parties: AtomicUsize,
+    /// Positions waiting to be judged against the first event of their session (`replay.rs`).
+    pub judgements: AtomicUsize,
+    tick: AtomicU64,
+    sessions: AtomicUsize,
+    oldest: Vec<AtomicU64>,
+    owners: RandomState,
+}
+
+impl Shared {
+    /// What `cores` relays share under `limits`.
+    #[must_use]
+    pub fn new(limits: Limits, cores: usize, control: bool) -> Self {
+        let owners = RandomState::new();
+        Self {
+            replay_budget: PoolBudget::new(limits.replay_bytes_max),
+            control,
+            instance: format!("{:016x}", RandomState::new().hash_one(std::process::id())),
+            fingerprinter: Fingerprinter::new(),
+            subscribers: AtomicUsize::new(0),
+            parties: AtomicUsize::new(0),
+            judgements: AtomicUsize::new(0),
+            tick: AtomicU64::new(1),
+            sessions: AtomicUsize::new(0),
+            oldest: (0..cores).map(|_| AtomicU64::new(NO_SESSION)).collect(),
+            owners,
+            limits,
+        }
+    }
+
+    /// How many cores there are.
+    #[must_use]
+    pub fn cores(&self) -> usize {
+        self.oldest.len()
+    }
+
+    /// The owner of a session, or of an agent's live events.
+    #[must_use]
+    pub fn owner_of(&self, name: &str) -> CoreId {
+        let cores = self.oldest.len() as u64;
+        if cores == 1 {
+            return CoreId(0);
+        }
+        // The remainder is below CORES_MAX, so it fits.
+        CoreId(u16::try_from(self.owners.hash_one(name) % cores).unwrap_or(0))
+    }
+
+    /// Takes `events` consecutive recency ticks; answers the first.
+    pub fn take_ticks(&self, events: usize) -> u64 {
+        self.tick.fetch_add(events as u64, Ordering::Relaxed)
+    }
+
+    /// Sessions held by all cores.
+    #[must_use]
+    pub fn sessions(&self) -> usize {
+        self.sessions.load(Ordering::Relaxed)
+    }
+
+    /// Counts a session about to be created; whether that is within the cap. Over it, one must be evicted first.
+    pub fn reserve_session(&self) -> bool {
+        self.sessions.fetch_add(1, Ordering::AcqRel) < self.limits.sessions_max
+    }
+
+    /// Counts a session that went.
+    pub fn session_evicted(&self) {
+        self.sessions.fetch_sub(1, Ordering::AcqRel);
+    }
+
+    /// Tells the other cores the tick of this core's least recently written session.
+    pub fn publish_oldest(&self, core: CoreId, tick: Option<u64>) {
+        if let Some(slot) = self.oldest.get(usize::from(core.0)) {
+            slot.store(tick.unwrap_or(NO_SESSION), Ordering::Release);
+        }
+    }
+
+    /// The core, other than `except`, whose oldest session is the least recently written, and its tick.
+    #[must_use]
+    pub fn oldest_elsewhere(&self, except: CoreId) -> Option<(CoreId, u64)> {
+        (0u16..)
+            .zip(&self.oldest)
+            .filter(|(core, _)| *core != except.0)
+            .map(|(core, tick)| (CoreId(core), tick.load(Ordering::Acquire)))
+            .filter(|(_, tick)| *tick != NO_SESSION)
+            .min_by_key(|(_, tick)| *tick)
+    }
+}
+
+/// A subscription of one reader core: a slot of its slab and that slot's generation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct SubRef {
+    /// Slot.
+    pub slot: u32,
+    /// Generation.
+    pub generation: u32,
+}
+
+/// What travels between the relays of different cores.
+#[derive(Debug)]
+pub enum RelayMail {
+    /// Core → owner.
+    Owner(OwnerInput),
+    /// Owner → core: events in the order of their arrival.
+    Fanout(Arc<Fanout>),
+    /// Owner → core: its part of a POST is admitted, evictions included.
+    Admitted {
+        /// The connection that posted.
+        conn: ConnId,
+    },
+    /// Owner → core: the subscription is known; events that arrive after `arrival` come by fan-out.
+    Registered {
+        /// Which subscription.
+        sub: SubRef,
+        /// The owner's newest arrival number at that moment.
+        arrival: u64,
+    },
+    /// Owner → core: a page of a replay.
+    Page(Box<Page>),
+    /// Owner → the target's core: hand this command to that connection, then answer [`OwnerInput::HandedOver`].
+    Handover {
+        /// Comes back in the answer.
+        token: u64,
+        /// The claimant's connection.
+        target: ConnId,
+        /// A batch of one: the command.
+        command: Arc<Batch>,
+    },
+    /// Owner → the sender's core: what became of a command.
+    CommandAnswer {
+        /// The sender's connection.
+        conn: ConnId,
+        /// The command's id and why it was refused, if it was.
+        refused: Option<(Box<str>, Code, &'static str)>,
+    },
+    /// Owner → owner: evict your oldest session if it still bears this tick.
+    Evict {
+        /// The tick.
+        tick: u64,
+    },
+    /// The answer to [`RelayMail::Evict`]; whichever way it went, the asker looks again.
+    EvictAnswered,
+    /// Any core → any core: tell the asker what you hold.
+    Gather(Gather),
+    /// The answer to a gathering.
+    Gathered(Gathered),
+}
+
+/// What an owner is told.
+#[derive(Debug)]
+pub enum OwnerInput {
+    /// Events to be admitted and fanned out.
+    Events(Box<OwnedBatch>),
+    /// A command to be routed (§7).
+    Command(Box<Command>),
+    /// The target's queue took the command, or could not.
+    HandedOver {
+        /// From [`RelayMail::Handover`].
+        token: u64,
+        /// Whether it is queued.
+        taken: bool,
+    },
+    /// A subscription begins; answered by [`RelayMail::Registered`].
+    Register {
+        /// Which one.
+        sub: SubRef,
+        /// The interest to be entered for the sender's core, unless it is already.
+        interest: Option<Arc<Filter>>,
+    },
+    /// The core's last subscription with this filter ended.
+    Withdraw {
+        /// The filter.
+        interest: Arc<Filter>,
+    },
+    /// A reader wants a page; answered by [`RelayMail::Page`].
+    ReadPage(Box<PageRequest>),
+    /// Claims of a connection end.
+    Unclaim {
+        /// The connection, on the sender's core.
+        conn: ConnId,
+        /// The sessions, all of this owner.
+        sessions: Vec<Box<str>>,
+    },
+}
+
+/// Events of one receiving core for one owner.
+#[derive(Debug, Default)]
+pub struct OwnedBatch {
+    /// The events.
+    pub batch: Batch,
+    /// First tick of the whole batch they came in.
+    pub first_tick: u64,
+    /// Each event's place in that whole batch; empty if they are 0, 1, 2 …
+    pub ordinals: Vec<u32>,
+    /// Claims made or ended by events of this batch, ascending by event.
+    pub claims: Vec<ClaimNote>,
+    /// The posting connection that waits for this owner's acknowledgement, on its last batch.
+    pub acknowledge: Option<ConnId>,
+    /// Set if the batch is a routed command on its way into the history.
+    pub routed: Option<Routed>,
+}
+
+/// A command that its target has taken.
+#[derive(Debug, Clone, Copy)]
+pub struct Routed {
+    /// Who sent it.
+    pub sender: (CoreId, ConnId),
+    /// Who got it, and gets no observer's copy.
+    pub target: (CoreId, ConnId),
+}
+
+/// A command on its way to its session's owner.
+#[derive(Debug)]
+pub struct Command {
+    /// A batch of one.
+    pub batch: Batch,
+    /// Its recency tick.
+    pub tick: u64,
+    /// Who sent it, on the core it comes from.
+    pub sender: ConnId,
+}
+
+/// Who claims a session, as its owner knows it.
+#[derive(Debug, Clone)]
+pub struct Claimant {
+    /// Core and connection.
+    pub at: (CoreId, ConnId),
+    /// The commands it declared to accept.
+    pub accepts: Accepts,
+}
+
+/// Events on their way to consumers, in the order of their arrival at one owner.
+#[derive(Debug)]
+pub struct Fanout {
+    /// Their owner.
+    pub owner: CoreId,
+    /// The events.
+    pub batch: Batch,
+    /// For each event what its session looked like when it was admitted; empty while nobody judges positions.
+    pub notes: Vec<SessionNote>,
+    /// A connection that already has these events (the target of a command).
+    pub except: Option<(CoreId, ConnId)>,
+}
+
+/// What a consumer's asked position is judged by (§3).
+#[derive(Debug, Clone, Copy, Default)]
+pub struct SessionNote {
+    /// Lowest position ever admitted.
+    pub lowest: Option<Position>,
+    /// What an announcement would name.
+    pub earliest: Option<Position>,
+}
+
+impl OwnerInput {
+    /// Bytes it keeps alive.
+    #[must_use]
+    pub fn weight(&self) -> usize {
+        match self {
+            Self::Events(events) => events.batch.weight(),
+            Self::Command(command) => command.batch.weight(),
+            _ => 0,
+        }
+    }
+}
+
+impl Mail for RelayMail {
+    fn weight(&self) -> usize {
+        /// Stands for the fixed part of any message.
+        const FIXED: usize = 128;
+        FIXED
+            + match self {
+                Self::Owner(input) => input.weight(),
+                Self::Fanout(fanout) => fanout.batch.weight(),
+                Self::Page(page) => page.weight(),
+                _ => 0,
+            }
+    }
+}

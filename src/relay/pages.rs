@@ -1,0 +1,396 @@
+//! The owner's side of a replay: pages read from its sessions by cursor (contract §3, design "Replay is a cursor").
+//!
+//! An owner keeps no state of a replay. The reader sends its [`Cursor`] with every request and gets it back moved on;
+//! one page of a subscription is outstanding at a time. Phases of a cursor at one owner:
+//!
+//! - [`Phase::Positions`] / [`Phase::Everything`]: events that had arrived when the subscription was registered
+//!   (`snapshot`), session by session, ascending by position.
+//! - [`Phase::CatchingUp`]: events that arrived since, in rounds. A round serves what arrived in `(after, until]`, each
+//!   session's in the order of arrival. The replay ends with a round behind which nothing has arrived: that page is
+//!   answered through the same FIFO lane as live events, so what comes behind it is live and nothing falls between.
+//!
+//! Work of one page is bounded by what is scanned, not by what matches.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use super::buffer::{CatchUpCursor, PageEnd, ReplayCursor, Stored};
+use super::directory::{Directory, SessionId};
+use super::event::{Parser, Position};
+use super::filter::Filter;
+use super::ownership::{SessionNote, SubRef};
+
+/// Bytes of events after which a page is full.
+const PAGE_BYTES: usize = 256 << 10;
+/// Bytes of events looked at for one page, matching or not.
+const SCAN_BYTES: usize = 1 << 20;
+
+/// Where a subscription asked to resume in one session.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Asked {
+    /// The session.
+    pub session: Box<str>,
+    /// Everything strictly after this is wanted.
+    pub position: Position,
+}
+
+/// How far a replay has come at one owner.
+#[derive(Debug)]
+pub struct Cursor {
+    /// Arrival number up to which the first phase reads.
+    pub snapshot: u64,
+    /// Whether gaps are announced (§3: not for `from=all`, nor for `live=0` without positions).
+    pub announce: bool,
+    /// Whether the replay goes on into live delivery.
+    pub live: bool,
+    /// What is being read.
+    pub phase: Phase,
+}
+
+/// What a cursor reads at present.
+#[derive(Debug)]
+pub enum Phase {
+    /// Sessions asked for by name.
+    Positions {
+        /// Those still to be read; the first is being read.
+        asked: VecDeque<Asked>,
+        /// Where in the first; `None`: not begun.
+        at: Option<ReplayCursor>,
+    },
+    /// Every session held.
+    Everything(Walk<ReplayCursor>),
+    /// What arrived in `(after, until]`, a round.
+    CatchingUp {
+        /// Everything up to this arrival has been served.
+        after: u64,
+        /// End of this round.
+        until: u64,
+        /// Where in it.
+        walk: Walk<CatchUpCursor>,
+    },
+}
+
+/// A walk over the sessions of an owner.
+#[derive(Debug)]
+pub struct Walk<C> {
+    /// The last session read to its end.
+    done: Option<SessionId>,
+    /// The session being read, and how far.
+    at: Option<(SessionId, C)>,
+}
+
+impl<C> Walk<C> {
+    const BEGINNING: Self = Self { done: None, at: None };
+
+    /// The session to read on in, and where if it was begun. One that is gone meanwhile is passed over.
+    fn next(self, directory: &Directory) -> Option<(SessionId, Option<C>)> {
+        match self.at {
+            Some((session, at)) if directory.buffer(session).is_some() => Some((session, Some(at))),
+            Some((gone, _)) => directory.session_after(Some(gone)).map(|session| (session, None)),
+            None => directory.session_after(self.done).map(|session| (session, None)),
+        }
+    }
+
+    /// Behind a page of `session`.
+    fn behind(session: SessionId, end: &PageEnd<C>) -> Self
+    where
+        C: Copy,
+    {
+        if end.finished {
+            Self { done: Some(session), at: None }
+        } else {
+            Self { done: None, at: Some((session, end.next)) }
+        }
+    }
+}
+
+impl Phase {
+    /// Every session, from the beginning.
+    #[must_use]
+    pub fn everything() -> Self {
+        Self::Everything(Walk::BEGINNING)
+    }
+}
+
+/// A request for the next page.
+#[derive(Debug)]
+pub struct PageRequest {
+    /// For whom.
+    pub sub: SubRef,
+    /// What it wants to see.
+    pub filter: Arc<Filter>,
+    /// From where.
+    pub cursor: Cursor,
+}
+
+/// One item of a page.
+#[derive(Debug, Clone, Copy)]
+pub enum PageItem {
+    /// The following items belong to this session.
+    Session {
+        /// Its name in the page's bytes.
+        name: (u32, u32),
+        /// What positions in it are judged by.
+        note: SessionNote,
+    },
+    /// Something between the cursor and what follows is gone; `earliest` is where it goes on.
+    Exhausted {
+        /// The position to announce.
+        earliest: Position,
+    },
+    /// The session asked for is neither held nor remembered: to be judged when its first event comes.
+    Unknown {
+        /// The asked position.
+        asked: Position,
+    },
+    /// An event.
+    Event {
+        /// Its bytes in the page.
+        raw: (u32, u32),
+        /// When it arrived at the owner (or was forwarded again).
+        arrival: u64,
+        /// Its position.
+        position: Option<Position>,
+    },
+}
+
+/// A page on its way to the reader.
+#[derive(Debug)]
+pub struct Page {
+    /// For whom.
+    pub sub: SubRef,
+    /// From where the next page is to be read; `None` if nothing is left at this owner: a live replay is live there from
+    /// now on.
+    pub next: Option<Cursor>,
+    /// The owner's newest arrival number when the page was read.
+    pub arrival: u64,
+    /// What it holds, in order.
+    pub items: Vec<PageItem>,
+    bytes: Vec<u8>,
+}
+
+impl Page {
+    /// The bytes of an item.
+    #[must_use]
+    pub fn slice(&self, (start, len): (u32, u32)) -> &[u8] {
+        self.bytes.get(start as usize..start as usize + len as usize).unwrap_or_default()
+    }
+
+    /// Bytes the page keeps alive.
+    #[must_use]
+    pub fn weight(&self) -> usize {
+        self.bytes.len() + self.items.len() * size_of::<PageItem>()
+    }
+}
+
+/// Reads the next page for `request`. `arrival` is the owner's newest arrival number.
+pub fn read(directory: &mut Directory, parser: &mut Parser, arrival: u64, request: PageRequest) -> Page {
+    let PageRequest { sub, filter, cursor } = request;
+    let Cursor { snapshot, announce, live, mut phase } = cursor;
+    let writer = Writer { parser, filter: &filter, items: Vec::new(), bytes: Vec::new(), scanned: 0, named: None };
+    let mut reading = Reading { directory, writer, snapshot, announce };
+    let next = loop {
+        if reading.writer.is_full() {
+            break Some(phase);
+        }
+        let behind = match phase {
+            Phase::Positions { asked, at } => match reading.positions(asked, at) {
+                Some((asked, at)) => {
+                    phase = Phase::Positions { asked, at };
+                    continue;
+                }
+                None => snapshot,
+            },
+            Phase::Everything(walk) => match reading.everything(walk) {
+                Some(walk) => {
+                    phase = Phase::Everything(walk);
+                    continue;
+                }
+                None => snapshot,
+            },
+            Phase::CatchingUp { after, until, walk } => match reading.catch_up(after, until, walk) {
+                Some(walk) => {
+                    phase = Phase::CatchingUp { after, until, walk };
+                    continue;
+                }
+                None => until,
+            },
+        };
+        // A phase or a round is over.
+        if !live || behind == arrival {
+            break None;
+        }
+        phase = Phase::CatchingUp { after: behind, until: arrival, walk: Walk::BEGINNING };
+    };
+    let Writer { items, bytes, .. } = reading.writer;
+    let next = next.map(|phase| Cursor { snapshot, announce, live, phase });
+    Page { sub, next, arrival, items, bytes }
+}
+
+/// One page being read.
+struct Reading<'a> {
+    directory: &'a mut Directory,
+    writer: Writer<'a>,
+    snapshot: u64,
+    announce: bool,
+}
+
+impl Reading<'_> {
+    /// Reads on in the first session asked for; `None` if none is left.
+    fn positions(
+        &mut self,
+        mut asked: VecDeque<Asked>,
+        at: Option<ReplayCursor>,
+    ) -> Option<(VecDeque<Asked>, Option<ReplayCursor>)> {
+        let Asked { session: name, position } = asked.front()?;
+        let position = *position;
+        let Some(session) = self.directory.session(name) else {
+            self.absent(name, position, at);
+            asked.pop_front();
+            return Some((asked, None));
+        };
+        let Some(buffer) = self.directory.buffer(session) else { return None };
+        let earliest = match &at {
+            None => buffer.exhausted(position),
+            Some(at) => buffer.overtaken(at),
+        };
+        let start = at.unwrap_or_else(|| buffer.marks().replay_after(position));
+        let note = SessionNote { lowest: buffer.marks().lowest_admitted(), earliest: buffer.earliest() };
+        self.writer.session(name, note);
+        self.exhausted(earliest);
+        let writer = &mut self.writer;
+        let end = self.directory.page(session, start, self.snapshot, PAGE_BYTES, &mut |stored| writer.event(&stored));
+        match end {
+            Some(end) if !end.finished => Some((asked, Some(end.next))),
+            _ => {
+                asked.pop_front();
+                Some((asked, None))
+            }
+        }
+    }
+
+    /// A session asked for is not held: it may be remembered, or nobody knows it.
+    fn absent(&mut self, name: &str, position: Position, at: Option<ReplayCursor>) {
+        let marks = self.directory.tombstone(name);
+        let earliest = match (marks, &at) {
+            (Some(marks), None) => marks.exhausted(position),
+            (Some(marks), Some(at)) if marks.is_overtaken(at) => marks.earliest_to_come(),
+            _ => None,
+        };
+        let unknown = marks.is_none() && at.is_none();
+        if unknown || earliest.is_some() {
+            self.writer.session(name, SessionNote::default());
+        }
+        self.exhausted(earliest);
+        if unknown {
+            self.writer.items.push(PageItem::Unknown { asked: position });
+        }
+    }
+
+    fn exhausted(&mut self, earliest: Option<Position>) {
+        if let (true, Some(earliest)) = (self.announce, earliest) {
+            self.writer.items.push(PageItem::Exhausted { earliest });
+        }
+    }
+
+    /// Reads on in the walk over all sessions; `None` if none is left.
+    fn everything(&mut self, walk: Walk<ReplayCursor>) -> Option<Walk<ReplayCursor>> {
+        let (session, at) = walk.next(self.directory)?;
+        let (name, buffer) = (self.directory.name(session)?, self.directory.buffer(session)?);
+        let start = at.unwrap_or_else(|| buffer.marks().replay_all());
+        let note = SessionNote { lowest: buffer.marks().lowest_admitted(), earliest: buffer.earliest() };
+        self.writer.session(name, note);
+        let writer = &mut self.writer;
+        let end = self.directory.page(session, start, self.snapshot, PAGE_BYTES, &mut |stored| writer.event(&stored));
+        Some(Walk::behind(session, &end?))
+    }
+
+    /// Reads on in a round of catching up; `None` at its end.
+    fn catch_up(&mut self, after: u64, until: u64, mut walk: Walk<CatchUpCursor>) -> Option<Walk<CatchUpCursor>> {
+        loop {
+            let Some((session, at)) = walk.next(self.directory) else {
+                self.evicted_whole(after);
+                return None;
+            };
+            let (name, buffer) = (self.directory.name(session)?, self.directory.buffer(session)?);
+            let at = at.unwrap_or_else(|| CatchUpCursor::after(after));
+            if buffer.last_arrival() <= at.arrival() {
+                walk = Walk { done: Some(session), at: None };
+                continue;
+            }
+            let earliest = buffer.catch_up_overtaken(&at);
+            let note = SessionNote { lowest: buffer.marks().lowest_admitted(), earliest: buffer.earliest() };
+            self.writer.session(name, note);
+            self.exhausted(earliest);
+            let writer = &mut self.writer;
+            let end =
+                self.directory.page_by_arrival(session, at, until, PAGE_BYTES, &mut |stored| writer.event(&stored));
+            return Some(Walk::behind(session, &end?));
+        }
+    }
+
+    /// Sessions evicted whole with events that this round should have served.
+    fn evicted_whole(&mut self, after: u64) {
+        if !self.announce {
+            return;
+        }
+        for (name, marks) in self.directory.tombstones() {
+            if marks.evicted_arrival() > after
+                && let Some(earliest) = marks.earliest_to_come()
+            {
+                self.writer.session(name, SessionNote::default());
+                self.writer.items.push(PageItem::Exhausted { earliest });
+            }
+        }
+    }
+}
+
+/// Fills a page.
+struct Writer<'a> {
+    parser: &'a mut Parser,
+    filter: &'a Filter,
+    items: Vec<PageItem>,
+    bytes: Vec<u8>,
+    scanned: usize,
+    /// Name of the session the last item belongs to.
+    named: Option<(u32, u32)>,
+}
+
+impl Writer<'_> {
+    fn is_full(&self) -> bool {
+        self.bytes.len() >= PAGE_BYTES || self.scanned >= SCAN_BYTES
+    }
+
+    fn append(&mut self, bytes: &[u8]) -> (u32, u32) {
+        let span = (offset(self.bytes.len()), offset(bytes.len()));
+        self.bytes.extend_from_slice(bytes);
+        span
+    }
+
+    /// Begins a session's items. A session that already stands is not named again.
+    fn session(&mut self, name: &str, note: SessionNote) {
+        if let Some((start, len)) = self.named
+            && self.bytes.get(start as usize..(start + len) as usize) == Some(name.as_bytes())
+        {
+            return;
+        }
+        let span = self.append(name.as_bytes());
+        self.named = Some(span);
+        self.items.push(PageItem::Session { name: span, note });
+    }
+
+    fn event(&mut self, stored: &Stored<'_>) {
+        self.scanned += stored.raw.len();
+        let wanted =
+            self.filter.is_everything() || self.parser.parse(stored.raw).is_ok_and(|event| self.filter.matches(&event));
+        if wanted {
+            let raw = self.append(stored.raw);
+            self.items.push(PageItem::Event { raw, arrival: stored.arrival, position: stored.position });
+        }
+    }
+}
+
+/// A page holds at most a few pages' worth of bytes and one event of the largest size, far below 4 GiB.
+fn offset(at: usize) -> u32 {
+    u32::try_from(at).unwrap_or(u32::MAX)
+}

@@ -1,0 +1,261 @@
+//! A WebSocket connection as the activity relay knows it: its hello and its claims (contract §6.1, §6.2, §6.7).
+
+use std::sync::Arc;
+
+use crate::wire::json::{self, Kind, Value};
+
+use super::claims::{Accepts, ClaimedSessions};
+use super::error::Code;
+use super::frame;
+
+/// What a party may do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    /// Sends events and takes commands.
+    Emitter,
+    /// Subscribes.
+    Consumer,
+    /// Both.
+    Both,
+}
+
+impl Role {
+    /// The word on the wire.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Emitter => "emitter",
+            Self::Consumer => "consumer",
+            Self::Both => "both",
+        }
+    }
+
+    /// Whether it may subscribe and ask for the roster.
+    #[must_use]
+    pub fn consumes(self) -> bool {
+        self != Self::Emitter
+    }
+
+    /// Whether its events claim their sessions.
+    #[must_use]
+    pub fn emits(self) -> bool {
+        self != Self::Consumer
+    }
+}
+
+/// What a connection said of itself. Declared members are kept as written, for the roster.
+#[derive(Debug)]
+pub struct Hello {
+    /// Its role.
+    pub role: Role,
+    /// `identity.agent`
+    agent: Option<Box<str>>,
+    /// `identity.instance`
+    instance: Option<Box<str>>,
+    /// `capabilities.control`
+    control: Option<Box<str>>,
+    /// `capabilities.emits`
+    emits: Option<Box<str>>,
+    /// `capabilities.control.accepts`; empty if that is no array of strings.
+    pub accepts: Accepts,
+}
+
+/// Why a first message is no hello.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HelloFault {
+    /// `hello-required`, `version-unsupported` or `invalid-hello`.
+    pub code: Code,
+    /// The rule.
+    pub detail: &'static str,
+}
+
+const fn fault(code: Code, detail: &'static str) -> HelloFault {
+    HelloFault { code, detail }
+}
+
+impl Hello {
+    /// Reads a hello from the first message of a connection.
+    ///
+    /// # Errors
+    /// In the order of §6.1: no hello, no common version, a role or an agent that breaks its rule.
+    pub fn parse(message: &[u8]) -> Result<Self, HelloFault> {
+        const REQUIRED: HelloFault = fault(Code::HelloRequired, "the first message must be a hello");
+        let document = json::scan(message).map_err(|_| REQUIRED)?;
+        let object = document.root;
+        if frame::text(frame::member(object, "type")).as_deref() != Some("hello") {
+            return Err(REQUIRED);
+        }
+        let versions = frame::member(object, "versions").into_iter().flat_map(|versions| versions.elements());
+        if !versions.into_iter().any(|version| frame::text(Some(version)).as_deref() == Some("0.1")) {
+            return Err(fault(Code::VersionUnsupported, "versions: an array that holds \"0.1\""));
+        }
+        let role = match frame::text(frame::member(object, "role")).as_deref() {
+            Some("emitter") => Role::Emitter,
+            Some("consumer") => Role::Consumer,
+            Some("both") => Role::Both,
+            _ => return Err(fault(Code::InvalidHello, "role: emitter, consumer or both")),
+        };
+        let identity = frame::present(object, "identity");
+        let agent = identity.and_then(|identity| frame::present(identity, "agent"));
+        if role.emits() && frame::text(agent).is_none_or(|agent| agent.is_empty()) {
+            return Err(fault(Code::InvalidHello, "identity.agent: required of emitters, a non-empty string"));
+        }
+        let capabilities = frame::present(object, "capabilities");
+        let control = capabilities.and_then(|capabilities| frame::present(capabilities, "control"));
+        let emits = capabilities.and_then(|capabilities| frame::present(capabilities, "emits"));
+        let instance = identity.and_then(|identity| frame::present(identity, "instance"));
+        let verbatim = |value: Option<Value<'_>>| value.map(|value| value.text.into());
+        Ok(Self {
+            role,
+            agent: verbatim(agent),
+            instance: verbatim(instance),
+            accepts: accepts(control),
+            control: verbatim(control),
+            emits: verbatim(emits),
+        })
+    }
+}
+
+/// The declared command types; nothing if they are not an array of strings.
+fn accepts(control: Option<Value<'_>>) -> Accepts {
+    let declared = control
+        .and_then(|control| frame::member(control, "accepts"))
+        .filter(|accepts| accepts.kind == Kind::Array)
+        .and_then(|accepts| accepts.elements().map(|kind| frame::text(Some(kind)).map(Into::into)).collect());
+    declared.map_or_else(|| Arc::from([]), |kinds: Vec<Box<str>>| Arc::from(kinds))
+}
+
+/// A WebSocket connection of the activity relay.
+#[derive(Debug)]
+pub struct Party {
+    /// When it connected, RFC 3339.
+    pub since: String,
+    /// What it said of itself, once it has.
+    pub hello: Option<Box<Hello>>,
+    /// What it claims.
+    pub claims: ClaimedSessions,
+    /// Its next message waits for the answer to the last one.
+    pub awaiting: bool,
+}
+
+impl Party {
+    /// Its roster entries, one per claimed session, after `out`'s own with commas between.
+    pub fn write_roster(&self, out: &mut Vec<u8>) {
+        let Some(hello) = &self.hello else { return };
+        for session in self.claims.iter() {
+            separate(out);
+            out.extend_from_slice(b"{\"session\":");
+            json::write_string(out, session);
+            hello.write_identity(out);
+            write_member(out, "control", hello.control.as_deref());
+            write_member(out, "emits", hello.emits.as_deref());
+            out.push(b'}');
+        }
+    }
+
+    /// Its entry in `GET /connections`.
+    pub fn write_connection(&self, out: &mut Vec<u8>, subscriptions: usize) {
+        let Some(hello) = &self.hello else { return };
+        separate(out);
+        out.extend_from_slice(b"{\"role\":\"");
+        out.extend_from_slice(hello.role.as_str().as_bytes());
+        out.push(b'"');
+        hello.write_identity(out);
+        out.extend_from_slice(b",\"sessions\":[");
+        for (index, session) in self.claims.iter().enumerate() {
+            if index > 0 {
+                out.push(b',');
+            }
+            json::write_string(out, session);
+        }
+        out.extend_from_slice(format!("],\"subscriptions\":{subscriptions},\"since\":\"{}\"}}", self.since).as_bytes());
+    }
+}
+
+impl Hello {
+    fn write_identity(&self, out: &mut Vec<u8>) {
+        write_member(out, "agent", self.agent.as_deref());
+        write_member(out, "instance", self.instance.as_deref());
+    }
+}
+
+fn separate(out: &mut Vec<u8>) {
+    if !out.is_empty() {
+        out.push(b',');
+    }
+}
+
+/// A declared member, behind others of its object; absent if it was not declared.
+fn write_member(out: &mut Vec<u8>, name: &str, verbatim: Option<&str>) {
+    if let Some(value) = verbatim {
+        out.extend_from_slice(format!(",\"{name}\":").as_bytes());
+        out.extend_from_slice(value.as_bytes());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn code_of(message: &str) -> Option<Code> {
+        Hello::parse(message.as_bytes()).err().map(|fault| fault.code)
+    }
+
+    #[test]
+    fn a_hello_is_checked_in_order() {
+        for (message, code) in [
+            ("", Some(Code::HelloRequired)),
+            ("[]", Some(Code::HelloRequired)),
+            (r#"{"type":"subscribe"}"#, Some(Code::HelloRequired)),
+            (r#"{"type":"hello"}"#, Some(Code::VersionUnsupported)),
+            (r#"{"type":"hello","versions":"0.1","role":"x"}"#, Some(Code::VersionUnsupported)),
+            (r#"{"type":"hello","versions":["0.2"],"role":"consumer"}"#, Some(Code::VersionUnsupported)),
+            (r#"{"type":"hello","versions":["0.2","0.1"],"role":"x"}"#, Some(Code::InvalidHello)),
+            (r#"{"type":"hello","versions":["0.1"],"role":"emitter"}"#, Some(Code::InvalidHello)),
+            (r#"{"type":"hello","versions":["0.1"],"role":"both","identity":{"agent":""}}"#, Some(Code::InvalidHello)),
+            (r#"{"type":"hello","versions":["0.1"],"role":"both","identity":{"agent":"a"}}"#, None),
+            (r#"{"type":"hello","versions":["0.1"],"role":"consumer","identity":null,"capabilities":null}"#, None),
+            (r#"{"type":"hello","versions":["0.1"],"role":"consumer","capabilities":[{"control":7}]}"#, None),
+        ] {
+            assert_eq!(code_of(message), code, "{message}");
+        }
+    }
+
+    #[test]
+    fn accepts_that_is_no_array_of_strings_counts_as_empty() {
+        for (accepts, expected) in [
+            (r#"["control.cancel","x.a.control.b"]"#, 2),
+            (r#"["control.cancel",7]"#, 0),
+            (r#""control.cancel""#, 0),
+            (r#"{"0":"control.cancel"}"#, 0),
+        ] {
+            let message = format!(
+                r#"{{"type":"hello","versions":["0.1"],"role":"consumer","capabilities":{{"control":{{"accepts":{accepts}}}}}}}"#
+            );
+            assert_eq!(Hello::parse(message.as_bytes()).unwrap().accepts.len(), expected, "{accepts}");
+        }
+    }
+
+    #[test]
+    fn what_was_declared_is_told_verbatim_and_nothing_else() {
+        let hello = r#"{"type":"hello","versions":["0.1"],"role":"both","identity":{"agent":"\u0061","card":{}},"capabilities":{"control":{"accepts":[ "x" ]}}}"#;
+        let mut party = Party {
+            since: "2026-01-01T00:00:00Z".into(),
+            hello: Some(Box::new(Hello::parse(hello.as_bytes()).unwrap())),
+            claims: ClaimedSessions::default(),
+            awaiting: false,
+        };
+        party.claims.begin("s\"1");
+        let (mut roster, mut connection) = (Vec::new(), Vec::new());
+        party.write_roster(&mut roster);
+        party.write_connection(&mut connection, 3);
+        assert_eq!(
+            String::from_utf8(roster).unwrap(),
+            r#"{"session":"s\"1","agent":"\u0061","control":{"accepts":[ "x" ]}}"#
+        );
+        assert_eq!(
+            String::from_utf8(connection).unwrap(),
+            r#"{"role":"both","agent":"\u0061","sessions":["s\"1"],"subscriptions":3,"since":"2026-01-01T00:00:00Z"}"#
+        );
+    }
+}

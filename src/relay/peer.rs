@@ -1,0 +1,115 @@
+//! A connection that consumes, as the reader sees it: its subscriptions and what it is owed.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use crate::engine::service::ConnId;
+
+use super::frames::Binding;
+use super::ownership::SubRef;
+use super::position_log::PositionLog;
+
+/// Marks of pushes that a peer's own log counts, beside those of its class's stream.
+pub const OWN_MARK: u64 = 1 << 63;
+
+/// Values by connection: connections are dense small slots, so a vector serves; a stale generation misses.
+#[derive(Debug)]
+pub struct ByConn<T> {
+    slots: Vec<Option<(u32, T)>>,
+    len: usize,
+}
+
+impl<T> Default for ByConn<T> {
+    fn default() -> Self {
+        Self { slots: Vec::new(), len: 0 }
+    }
+}
+
+impl<T> ByConn<T> {
+    /// Enters a value, replacing any that the slot had.
+    pub fn insert(&mut self, conn: ConnId, value: T) {
+        let slot = conn.slot as usize;
+        if slot >= self.slots.len() {
+            self.slots.resize_with(slot + 1, || None);
+        }
+        if self.slots[slot].replace((conn.generation, value)).is_none() {
+            self.len += 1;
+        }
+    }
+
+    /// The connection's value.
+    #[must_use]
+    pub fn get(&self, conn: ConnId) -> Option<&T> {
+        match self.slots.get(conn.slot as usize) {
+            Some(Some((generation, value))) if *generation == conn.generation => Some(value),
+            _ => None,
+        }
+    }
+
+    /// The connection's value, to be changed.
+    pub fn get_mut(&mut self, conn: ConnId) -> Option<&mut T> {
+        match self.slots.get_mut(conn.slot as usize) {
+            Some(Some((generation, value))) if *generation == conn.generation => Some(value),
+            _ => None,
+        }
+    }
+
+    /// Takes the connection's value out.
+    pub fn remove(&mut self, conn: ConnId) -> Option<T> {
+        self.get(conn)?;
+        self.len -= 1;
+        self.slots.get_mut(conn.slot as usize)?.take().map(|(_, value)| value)
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// All connections that have a value.
+    pub fn iter(&self) -> impl Iterator<Item = (ConnId, &T)> {
+        (0u32..).zip(&self.slots).filter_map(|(slot, entry)| {
+            entry.as_ref().map(|(generation, value)| (ConnId { slot, generation: *generation }, value))
+        })
+    }
+}
+
+/// A session of a subscription, as `closing` names it.
+pub type PositionKey = (SubRef, Arc<str>);
+
+/// Positions of a WebSocket peer that its class's log does not tell (§6.6).
+#[derive(Debug)]
+pub struct OwnPositions {
+    /// Bytes ever pushed to this peer by itself; the offset of `log`, marked with [`OWN_MARK`].
+    pub pushed: u64,
+    /// What was pushed to it by itself.
+    pub log: PositionLog<PositionKey>,
+    /// Class runs still queued when it left its class; offsets of that class's stream.
+    pub carried: PositionLog<PositionKey>,
+}
+
+impl OwnPositions {
+    /// An empty book of at most `sessions_max` sessions per subscription.
+    #[must_use]
+    pub fn new(sessions_max: usize) -> Self {
+        Self { pushed: 0, log: PositionLog::new(sessions_max), carried: PositionLog::new(sessions_max) }
+    }
+}
+
+/// A consuming connection.
+#[derive(Debug)]
+pub struct Peer {
+    /// How bytes reach it.
+    pub binding: Binding,
+    /// Its subscriptions, in the order they were made.
+    pub subs: Vec<SubRef>,
+    /// Events dropped toward it and not announced yet (§9).
+    pub dropped: u64,
+    /// Cut, or ending: nothing more is delivered.
+    pub ended: bool,
+    /// Kept once a WebSocket peer was looked at singly.
+    pub positions: Option<Box<OwnPositions>>,
+    /// Subscriptions by the client's name, on a WebSocket.
+    pub by_id: Option<Box<HashMap<Box<str>, SubRef>>>,
+}

@@ -1,0 +1,134 @@
+//! Which position of each session was last handed to a socket, without a map update per delivery (§6.6).
+//!
+//! A log follows one stream of bytes. Each event pushed is a record with the offset in that stream at which its frame
+//! ends; a connection's share of the stream that has left is a number, so "what did it get" is a cut through the log.
+//! Records whose bytes have certainly left everywhere are *settled*: folded into a map from key to newest position.
+//!
+//! Invariants: records ascend by `end`; a settled entry's `end` is below every record's; the map holds at most twice
+//! `keys_max` keys, of which the latest stay.
+
+use std::collections::{HashMap, VecDeque};
+use std::hash::Hash;
+
+use super::event::Position;
+
+/// One event of the stream.
+#[derive(Debug, Clone)]
+struct Record<K> {
+    end: u64,
+    key: K,
+    position: Position,
+}
+
+/// Positions along one stream of bytes.
+#[derive(Debug)]
+pub struct PositionLog<K> {
+    records: VecDeque<Record<K>>,
+    settled: HashMap<K, (u64, Position)>,
+    keys_max: usize,
+}
+
+impl<K: Hash + Eq + Clone> PositionLog<K> {
+    /// An empty log that reports at most `keys_max` keys.
+    #[must_use]
+    pub fn new(keys_max: usize) -> Self {
+        Self { records: VecDeque::new(), settled: HashMap::new(), keys_max }
+    }
+
+    /// Notes that the frame of an event at `position` ends at offset `end` of the stream.
+    pub fn push(&mut self, end: u64, key: K, position: Position) {
+        debug_assert!(self.records.back().is_none_or(|last| last.end <= end));
+        self.records.push_back(Record { end, key, position });
+    }
+
+    /// Records not settled yet.
+    #[must_use]
+    pub fn unsettled(&self) -> usize {
+        self.records.len()
+    }
+
+    /// Everything up to `offset` has left for good.
+    pub fn settle(&mut self, offset: u64) {
+        while self.records.front().is_some_and(|record| record.end <= offset) {
+            let Some(Record { end, key, position }) = self.records.pop_front() else { return };
+            self.settle_one(end, key, position);
+        }
+        if self.records.is_empty() {
+            self.records.shrink_to(64);
+        }
+    }
+
+    fn settle_one(&mut self, end: u64, key: K, position: Position) {
+        self.settled.insert(key, (end, position));
+        if self.settled.len() > 2 * self.keys_max {
+            let mut ends: Vec<u64> = self.settled.values().map(|(end, _)| *end).collect();
+            let oldest_kept = ends.len() - self.keys_max;
+            let (_, limit, _) = ends.select_nth_unstable(oldest_kept);
+            let limit = *limit;
+            self.settled.retain(|_, (end, _)| *end >= limit);
+        }
+    }
+
+    /// Takes over a position from elsewhere, older than anything pushed here from now on.
+    pub fn adopt(&mut self, offset: u64, key: K, position: Position) {
+        self.settle_one(offset, key, position);
+    }
+
+    /// The newest position of each key among what ends in `(since, handed]`.
+    #[must_use]
+    pub fn handed(&self, since: u64, handed: u64) -> HashMap<K, (u64, Position)> {
+        let mut newest: HashMap<K, (u64, Position)> = self
+            .settled
+            .iter()
+            .filter(|(_, (end, _))| *end > since && *end <= handed)
+            .map(|(key, at)| (key.clone(), *at))
+            .collect();
+        for record in self.records.iter().take_while(|record| record.end <= handed).filter(|record| record.end > since)
+        {
+            newest.insert(record.key.clone(), (record.end, record.position));
+        }
+        newest
+    }
+
+    /// Records that end beyond `handed`.
+    pub fn beyond(&self, handed: u64) -> impl Iterator<Item = (u64, &K, Position)> {
+        let first = self.records.partition_point(|record| record.end <= handed);
+        self.records.iter().skip(first).map(|record| (record.end, &record.key, record.position))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seq: u64) -> Position {
+        Position { epoch: 0, seq }
+    }
+
+    #[test]
+    fn a_cut_through_the_log_gives_what_was_handed_over() {
+        let mut log = PositionLog::new(10);
+        log.push(100, "a", at(1));
+        log.push(200, "b", at(7));
+        log.push(300, "a", at(2));
+        assert_eq!(log.handed(0, 250), HashMap::from([("a", (100, at(1))), ("b", (200, at(7)))]));
+        log.settle(200);
+        assert_eq!(log.unsettled(), 1);
+        assert_eq!(log.handed(0, 250), HashMap::from([("a", (100, at(1))), ("b", (200, at(7)))]));
+        assert_eq!(log.handed(0, 300), HashMap::from([("a", (300, at(2))), ("b", (200, at(7)))]));
+        assert_eq!(log.handed(150, 250), HashMap::from([("b", (200, at(7)))]), "only what came after one joined");
+        assert_eq!(log.beyond(200).map(|(end, ..)| end).collect::<Vec<_>>(), [300]);
+    }
+
+    #[test]
+    fn the_latest_keys_are_kept() {
+        let mut log = PositionLog::new(4);
+        for key in 0..100u64 {
+            log.push(key + 1, key, at(key));
+        }
+        log.settle(u64::MAX);
+        let handed = log.handed(0, u64::MAX);
+        assert!(handed.len() <= 8);
+        assert!((96..100).all(|key| handed.contains_key(&key)));
+    }
+}

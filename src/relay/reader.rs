@@ -1,0 +1,462 @@
+//! The reader of this core: its consuming connections, their subscriptions, and the classes these form.
+//!
+//! What it does with them has a room each: `fanout.rs` delivers live events, `replay.rs` pages, `slow_consumer.rs`
+//! decides what becomes of a full queue. This file opens and ends subscriptions and keeps each one in its place.
+//!
+//! The reader asks owners for things by [`Reader::take_request`], in order; `mod.rs` carries them.
+
+use std::collections::{HashSet, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use crate::engine::service::{ConnId, CoreId, Outbox, Unsent, WebSocketClose};
+use crate::wire::websocket::close::CloseCode;
+
+use super::class::{ClassId, ClassKey, Classes, Member};
+use super::event::Capture;
+use super::filter::Filter;
+use super::frames::{Binding, Frames};
+use super::ownership::{OwnerInput, RelayMail, Shared, SubRef};
+use super::pages::{Cursor, Phase};
+use super::peer::{ByConn, OWN_MARK, OwnPositions, Peer};
+use super::slow_consumer::REASON_SHUTDOWN;
+use super::subscription::{Covered, From, Place, Replay, Subscription, Subscriptions};
+
+/// What a subscription asks for.
+#[derive(Debug)]
+pub struct Wanted {
+    /// Which events.
+    pub filter: Filter,
+    /// The highest level.
+    pub ceiling: Capture,
+    /// From where.
+    pub from: From,
+    /// Whether it goes on live after the replay.
+    pub live: bool,
+    /// The client's name for it, on a WebSocket.
+    pub id: Option<Box<str>>,
+}
+
+/// What a reader has done since its start; read by the metrics.
+#[derive(Debug, Default, Clone, Copy)]
+pub struct ReaderCounters {
+    /// Events pushed to connections.
+    pub deliveries: u64,
+    /// Events dropped toward slow consumers.
+    pub dropped: u64,
+    /// Slow consumers cut.
+    pub cut: u64,
+    /// Replays begun.
+    pub replays: u64,
+    /// Gaps announced.
+    pub exhausted: u64,
+}
+
+/// The reader role of one core.
+#[derive(Debug)]
+pub struct Reader {
+    pub(super) core: CoreId,
+    pub(super) shared: Arc<Shared>,
+    pub(super) peers: ByConn<Peer>,
+    pub(super) subscriptions: Subscriptions,
+    pub(super) classes: Classes,
+    /// Classes with pieces to be pushed.
+    pub(super) unsettled: Vec<ClassId>,
+    pub(super) frames: Frames,
+    pub(super) names: HashSet<Arc<str>>,
+    pub(super) counters: ReaderCounters,
+    requests: VecDeque<(CoreId, OwnerInput)>,
+    /// Subscriptions just registered everywhere, to be answered.
+    registered: VecDeque<SubRef>,
+}
+
+impl Reader {
+    /// The reader role of `core`.
+    #[must_use]
+    pub fn new(core: CoreId, shared: Arc<Shared>) -> Self {
+        Self {
+            core,
+            shared,
+            peers: ByConn::default(),
+            subscriptions: Subscriptions::default(),
+            classes: Classes::default(),
+            unsettled: Vec::new(),
+            frames: Frames::default(),
+            names: HashSet::new(),
+            counters: ReaderCounters::default(),
+            requests: VecDeque::new(),
+            registered: VecDeque::new(),
+        }
+    }
+
+    /// What has been done so far.
+    #[must_use]
+    pub fn counters(&self) -> ReaderCounters {
+        self.counters
+    }
+
+    /// The next request to an owner, in order.
+    pub fn take_request(&mut self) -> Option<(CoreId, OwnerInput)> {
+        self.requests.pop_front()
+    }
+
+    /// Whether an owner is still to be asked something.
+    #[must_use]
+    pub fn has_requests(&self) -> bool {
+        !self.requests.is_empty()
+    }
+
+    pub(super) fn request(&mut self, owner: CoreId, input: OwnerInput) {
+        self.requests.push_back((owner, input));
+    }
+
+    /// The next subscription that every owner knows now; its client is to be answered, then [`Reader::begin`] called.
+    pub fn take_registered(&mut self) -> Option<SubRef> {
+        self.registered.pop_front()
+    }
+
+    /// Every owner has a bit.
+    fn everybody(&self) -> u64 {
+        u64::MAX >> (64 - self.shared.cores().clamp(1, 64))
+    }
+
+    /// Enters a consuming connection.
+    pub fn add_peer(&mut self, conn: ConnId, binding: Binding) {
+        let by_id = (binding == Binding::WebSocket).then(Box::default);
+        self.peers.insert(conn, Peer { binding, subs: Vec::new(), dropped: 0, ended: false, positions: None, by_id });
+    }
+
+    /// The peer of a connection, if it consumes.
+    #[must_use]
+    pub fn peer(&self, conn: ConnId) -> Option<&Peer> {
+        self.peers.get(conn)
+    }
+
+    /// A subscription.
+    #[must_use]
+    pub fn subscription(&self, sub: SubRef) -> Option<&Subscription> {
+        self.subscriptions.get(sub)
+    }
+
+    /// The peer's subscription of that name.
+    #[must_use]
+    pub fn by_id(&self, conn: ConnId, id: &str) -> Option<SubRef> {
+        self.peers.get(conn)?.by_id.as_ref()?.get(id).copied()
+    }
+
+    /// Begins a subscription of a peer: every owner is told; when all have answered it comes out of
+    /// [`Reader::take_registered`].
+    pub fn subscribe(&mut self, out: &mut dyn Outbox<RelayMail>, conn: ConnId, wanted: Wanted) {
+        let Some(peer) = self.peers.get(conn) else { return };
+        let Wanted { filter, ceiling, from, live, id } = wanted;
+        let binding = peer.binding;
+        let key = ClassKey { filter: Arc::new(filter), ceiling, binding };
+        let (class, interest) = self.classes.join(key, self.shared.limits.sessions_max);
+        let replay = self.replay(&from, live);
+        let covered = (binding == Binding::WebSocket)
+            .then(|| Box::new(Covered { live_after: vec![None; self.shared.cores()], from }));
+        let sub = self.subscriptions.insert(Subscription {
+            conn,
+            class,
+            place: Place::Nowhere,
+            waiting: self.everybody(),
+            live: 0,
+            joined: 0,
+            id: id.clone(),
+            replay,
+            judged: None,
+            covered,
+        });
+        self.shared.subscribers.fetch_add(1, Ordering::Relaxed);
+        if let Some(peer) = self.peers.get_mut(conn) {
+            peer.subs.push(sub);
+            if let (Some(by_id), Some(id)) = (&mut peer.by_id, id) {
+                by_id.insert(id, sub);
+            }
+        }
+        self.replace_all(out, conn);
+        for owner in 0..self.shared.cores() {
+            let owner = CoreId(u16::try_from(owner).unwrap_or(0));
+            self.request(owner, OwnerInput::Register { sub, interest: interest.clone() });
+        }
+    }
+
+    /// The replay that `from` asks for: per owner, what it is asked first.
+    fn replay(&mut self, from: &From, live: bool) -> Option<Box<Replay>> {
+        let cores = self.shared.cores();
+        let cursor = |announce, phase| Some(Cursor { snapshot: 0, announce, live, phase });
+        let cursors = match from {
+            From::Now if live => return None,
+            From::Now | From::All => (0..cores).map(|_| cursor(false, Phase::everything())).collect(),
+            From::Positions(asked) => {
+                let mut by_owner = vec![VecDeque::new(); cores];
+                for asked in asked {
+                    by_owner[usize::from(self.shared.owner_of(&asked.session).0)].push_back(asked.clone());
+                }
+                by_owner.into_iter().map(|asked| cursor(true, Phase::Positions { asked, at: None })).collect()
+            }
+        };
+        self.counters.replays += 1;
+        Some(Box::new(Replay { cursors, current: 0, outstanding: false, due: false, live }))
+    }
+
+    /// An owner has registered a subscription.
+    pub fn on_registered(&mut self, owner: CoreId, sub: SubRef, arrival: u64) {
+        let Some(subscription) = self.subscriptions.get_mut(sub) else { return };
+        let bit = 1 << owner.0;
+        subscription.waiting &= !bit;
+        match &mut subscription.replay {
+            Some(replay) => {
+                if let Some(Some(cursor)) = replay.cursors.get_mut(usize::from(owner.0)) {
+                    cursor.snapshot = arrival;
+                }
+            }
+            None => subscription.go_live(owner, arrival),
+        }
+        if subscription.waiting == 0 {
+            self.registered.push_back(sub);
+        }
+    }
+
+    /// The client of a registered subscription has had its answer: deliver.
+    pub fn begin(&mut self, out: &mut dyn Outbox<RelayMail>, sub: SubRef) {
+        self.place(out, sub);
+        self.read_on(out, sub);
+    }
+
+    /// Ends a subscription. Nothing of it is delivered any more.
+    pub fn unsubscribe(&mut self, out: &mut dyn Outbox<RelayMail>, sub: SubRef) {
+        let Some(subscription) = self.subscriptions.get(sub) else { return };
+        let conn = subscription.conn;
+        self.displace(out, sub);
+        let Some(subscription) = self.subscriptions.remove(sub) else { return };
+        self.shared.subscribers.fetch_sub(1, Ordering::Relaxed);
+        if let Some(judged) = &subscription.judged {
+            self.shared.judgements.fetch_sub(judged.len(), Ordering::Relaxed);
+        }
+        if let Some(interest) = self.classes.leave(subscription.class) {
+            self.withdraw(&interest);
+        }
+        if let Some(peer) = self.peers.get_mut(conn) {
+            peer.subs.retain(|other| *other != sub);
+            if let (Some(by_id), Some(id)) = (&mut peer.by_id, &subscription.id) {
+                by_id.remove(id);
+            }
+        }
+        self.replace_all(out, conn);
+        self.next_replay(out, conn);
+    }
+
+    fn withdraw(&mut self, interest: &Arc<Filter>) {
+        for owner in 0..self.shared.cores() {
+            let owner = CoreId(u16::try_from(owner).unwrap_or(0));
+            self.request(owner, OwnerInput::Withdraw { interest: Arc::clone(interest) });
+        }
+    }
+
+    /// The connection is over.
+    pub fn remove_peer(&mut self, out: &mut dyn Outbox<RelayMail>, conn: ConnId) {
+        while let Some(sub) = self.peers.get(conn).and_then(|peer| peer.subs.last().copied()) {
+            self.unsubscribe(out, sub);
+        }
+        self.peers.remove(conn);
+    }
+
+    /// The queue of a peer has run empty: go on with its replay, announce what it missed, put it back in its class.
+    pub fn on_drained(&mut self, out: &mut dyn Outbox<RelayMail>, conn: ConnId) {
+        let Some(peer) = self.peers.get(conn) else { return };
+        if peer.ended {
+            return;
+        }
+        if peer.dropped > 0 {
+            self.announce_dropped(out, conn);
+        }
+        self.replace_all(out, conn);
+        let due = self.peers.get(conn).and_then(|peer| {
+            peer.subs.iter().copied().find(|sub| {
+                self.subscriptions.get(*sub).and_then(|s| s.replay.as_ref()).is_some_and(|replay| replay.due)
+            })
+        });
+        if let Some(sub) = due {
+            self.read_on(out, sub);
+        }
+    }
+
+    /// Puts every subscription of a peer where it belongs now.
+    pub(super) fn replace_all(&mut self, out: &mut dyn Outbox<RelayMail>, conn: ConnId) {
+        let count = self.peers.get(conn).map_or(0, |peer| peer.subs.len());
+        for index in 0..count {
+            if let Some(sub) = self.peers.get(conn).and_then(|peer| peer.subs.get(index).copied()) {
+                self.place(out, sub);
+            }
+        }
+    }
+
+    /// Whether a subscription can take its class's runs blindly.
+    fn can_be_member(&self, subscription: &Subscription) -> bool {
+        subscription.live == self.everybody()
+            && subscription.replay.is_none()
+            && subscription.judged.is_none()
+            && self.peers.get(subscription.conn).is_some_and(|peer| peer.subs.len() == 1 && peer.dropped == 0)
+    }
+
+    /// Puts a subscription into the list of its class where it belongs.
+    pub(super) fn place(&mut self, out: &mut dyn Outbox<RelayMail>, sub: SubRef) {
+        let Some(subscription) = self.subscriptions.get(sub) else { return };
+        if !subscription.is_answered() {
+            return;
+        }
+        let member = self.can_be_member(subscription);
+        let (conn, class_id) = (subscription.conn, subscription.class);
+        match (subscription.place, member) {
+            (Place::Member(_), true) | (Place::Other(_), false) => return,
+            // What it got by itself and has not left yet must not mix with the class's stream in its log.
+            (Place::Other(_), true) if out.queued_bytes(conn) > 0 && self.has_positions(conn) => {
+                out.notify_drained(conn);
+                return;
+            }
+            _ => self.displace(out, sub),
+        }
+        self.settle(out, class_id);
+        let Some(class) = self.classes.class_mut(class_id) else { return };
+        if member {
+            let Some(subscription) = self.subscriptions.get_mut(sub) else { return };
+            subscription.place = Place::Member(u32::try_from(class.members.len()).unwrap_or(u32::MAX));
+            subscription.joined = class.bytes;
+            class.members.push(Member { conn, sub });
+        } else {
+            self.enter_others(sub);
+        }
+    }
+
+    fn enter_others(&mut self, sub: SubRef) {
+        let Some(subscription) = self.subscriptions.get_mut(sub) else { return };
+        let Some(class) = self.classes.class_mut(subscription.class) else { return };
+        subscription.place = Place::Other(u32::try_from(class.others.len()).unwrap_or(u32::MAX));
+        class.others.push(sub);
+        let conn = subscription.conn;
+        self.open_positions(conn);
+    }
+
+    fn has_positions(&self, conn: ConnId) -> bool {
+        self.peers.get(conn).is_some_and(|peer| peer.positions.is_some())
+    }
+
+    /// A WebSocket peer is looked at singly from now on: keep a book of its own.
+    fn open_positions(&mut self, conn: ConnId) {
+        let sessions_max = self.shared.limits.sessions_max;
+        if let Some(peer) = self.peers.get_mut(conn)
+            && peer.binding == Binding::WebSocket
+            && peer.positions.is_none()
+        {
+            peer.positions = Some(Box::new(OwnPositions::new(sessions_max.saturating_mul(SUBSCRIPTIONS_BOOKED))));
+        }
+    }
+
+    /// A member had no room for its class's runs from offset `before` on: it is looked at singly from now on.
+    pub(super) fn leave_members(&mut self, out: &mut dyn Outbox<RelayMail>, sub: SubRef, before: u64) {
+        self.take_out(out, sub, before);
+        self.enter_others(sub);
+    }
+
+    /// Takes a subscription out of the lists of its class, after what is pending there has been pushed.
+    fn displace(&mut self, out: &mut dyn Outbox<RelayMail>, sub: SubRef) {
+        let Some(subscription) = self.subscriptions.get(sub) else { return };
+        let class_id = subscription.class;
+        if subscription.place != Place::Nowhere {
+            self.settle(out, class_id);
+        }
+        // Settling may have moved this very subscription.
+        self.take_out(out, sub, u64::MAX);
+    }
+
+    /// Takes a subscription out of the lists of its class, of whose stream it was pushed what ends before `before`.
+    fn take_out(&mut self, out: &mut dyn Outbox<RelayMail>, sub: SubRef, before: u64) {
+        let Some(subscription) = self.subscriptions.get(sub) else { return };
+        let class_id = subscription.class;
+        if let Place::Member(_) = subscription.place {
+            self.carry_positions(out, sub, before);
+        }
+        let Some(subscription) = self.subscriptions.get_mut(sub) else { return };
+        let place = std::mem::replace(&mut subscription.place, Place::Nowhere);
+        let Some(class) = self.classes.class_mut(class_id) else { return };
+        let moved = match place {
+            Place::Nowhere => None,
+            Place::Member(at) => {
+                class.members.swap_remove(at as usize);
+                class.members.get(at as usize).map(|member| (member.sub, place))
+            }
+            Place::Other(at) => {
+                class.others.swap_remove(at as usize);
+                class.others.get(at as usize).map(|sub| (*sub, place))
+            }
+        };
+        if let Some((moved, place)) = moved
+            && let Some(subscription) = self.subscriptions.get_mut(moved)
+        {
+            subscription.place = place;
+        }
+    }
+
+    /// A WebSocket member leaves its class: its positions go into its own book, those of queued runs with their offset.
+    fn carry_positions(&mut self, out: &mut dyn Outbox<RelayMail>, sub: SubRef, before: u64) {
+        let Some(subscription) = self.subscriptions.get(sub) else { return };
+        let (conn, class, joined) = (subscription.conn, subscription.class, subscription.joined);
+        if self.peers.get(conn).is_none_or(|peer| peer.binding != Binding::WebSocket) {
+            return;
+        }
+        self.open_positions(conn);
+        let Some(class) = self.classes.class(class) else { return };
+        let Some(log) = &class.log else { return };
+        let mut handed = before;
+        out.unsent(conn, &mut |Unsent { mark, bytes }| {
+            if mark != 0 && mark & OWN_MARK == 0 {
+                handed = handed.min(mark.saturating_sub(bytes as u64));
+            }
+        });
+        let Some(own) = self.peers.get_mut(conn).and_then(|peer| peer.positions.as_mut()) else { return };
+        own.carried.settle(u64::MAX);
+        for (session, (_, position)) in log.handed(joined, handed) {
+            own.log.adopt(own.pushed, (sub, session), position);
+        }
+        for (end, session, position) in log.beyond(handed).take_while(|(end, ..)| *end <= before) {
+            own.carried.push(end, (sub, Arc::clone(session)), position);
+        }
+    }
+
+    /// A session's name, shared by everything that remembers positions in it.
+    pub(super) fn name(&mut self, session: &str) -> Arc<str> {
+        if let Some(name) = self.names.get(session) {
+            return Arc::clone(name);
+        }
+        if self.names.len() > 2 * self.shared.limits.sessions_max {
+            self.names.retain(|name| Arc::strong_count(name) > 1);
+        }
+        let name: Arc<str> = session.into();
+        self.names.insert(Arc::clone(&name));
+        name
+    }
+
+    /// Every stream and WebSocket is told that the process ends, behind everything queued.
+    pub fn say_goodbye(&mut self, out: &mut dyn Outbox<RelayMail>) {
+        self.settle_all(out);
+        let all: Vec<(ConnId, Binding)> = self.peers.iter().map(|(conn, peer)| (conn, peer.binding)).collect();
+        for (conn, binding) in all {
+            if self.peers.get_mut(conn).is_none_or(|peer| std::mem::replace(&mut peer.ended, true)) {
+                continue;
+            }
+            match binding {
+                Binding::Chunked | Binding::UntilClose => out.end_event_stream(conn, b": shutting-down\n\n"),
+                Binding::WebSocket => {
+                    let closing = self.closing(REASON_SHUTDOWN, &self.handed_positions(out, conn, false));
+                    out.push_always(conn, &closing, 0);
+                    let close = WebSocketClose { code: CloseCode::GOING_AWAY.value(), reason: REASON_SHUTDOWN };
+                    out.close_websocket(conn, close);
+                }
+            }
+        }
+    }
+}
+
+/// For how many subscriptions of one connection a full set of positions is kept.
+const SUBSCRIPTIONS_BOOKED: usize = 16;

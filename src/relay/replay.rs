@@ -1,0 +1,203 @@
+//! The reader's side of a replay: one page at a time, asked for when the socket has drained, owner by owner
+//! (contract §3, §9; the owner's side is `pages.rs`).
+//!
+//! Replays of one connection run one after the other. An event that another subscription of the connection has
+//! delivered, or will deliver by its own replay, is skipped.
+
+use std::collections::HashMap;
+
+use crate::engine::service::{ConnId, CoreId, Outbox};
+
+use super::event::{Event, Parser, Position};
+use super::frame;
+use super::ownership::{OwnerInput, RelayMail, SessionNote, SubRef};
+use super::pages::{Page, PageItem, PageRequest};
+use super::reader::Reader;
+use super::subscription::{Covered, From};
+
+impl Reader {
+    /// Goes on with a subscription's replay, if it is its turn: asks for the next page, or ends it.
+    pub(super) fn read_on(&mut self, out: &mut dyn Outbox<RelayMail>, sub: SubRef) {
+        let Some(subscription) = self.subscriptions.get(sub) else { return };
+        if !subscription.is_answered() || !self.is_its_turn(subscription.conn, sub) {
+            return;
+        }
+        let (conn, class) = (subscription.conn, subscription.class);
+        let Some(filter) = self.classes.class(class).map(|class| class.key.filter.clone()) else { return };
+        let Some(subscription) = self.subscriptions.get_mut(sub) else { return };
+        let Some(replay) = &mut subscription.replay else { return };
+        if replay.outstanding {
+            return;
+        }
+        replay.due = false;
+        let Some(next) = replay.cursors.get_mut(replay.current) else {
+            self.end_replay(out, conn, sub);
+            return;
+        };
+        let Some(cursor) = next.take() else { return };
+        replay.outstanding = true;
+        let owner = CoreId(u16::try_from(replay.current).unwrap_or(0));
+        self.request(owner, OwnerInput::ReadPage(Box::new(PageRequest { sub, filter, cursor })));
+    }
+
+    /// Whether no subscription made earlier on this connection is still replaying.
+    fn is_its_turn(&self, conn: ConnId, sub: SubRef) -> bool {
+        self.peers.get(conn).is_some_and(|peer| {
+            peer.subs
+                .iter()
+                .take_while(|earlier| **earlier != sub)
+                .all(|earlier| self.subscriptions.get(*earlier).is_none_or(|earlier| earlier.replay.is_none()))
+        })
+    }
+
+    /// Lets the connection's next waiting replay begin.
+    pub(super) fn next_replay(&mut self, out: &mut dyn Outbox<RelayMail>, conn: ConnId) {
+        let next = self.peers.get(conn).and_then(|peer| {
+            peer.subs.iter().copied().find(|sub| self.subscriptions.get(*sub).is_some_and(|s| s.replay.is_some()))
+        });
+        if let Some(sub) = next {
+            self.read_on(out, sub);
+        }
+    }
+
+    fn end_replay(&mut self, out: &mut dyn Outbox<RelayMail>, conn: ConnId, sub: SubRef) {
+        let Some(subscription) = self.subscriptions.get_mut(sub) else { return };
+        let Some(replay) = subscription.replay.take() else { return };
+        if !replay.live {
+            if let Some(peer) = self.peers.get_mut(conn) {
+                peer.ended = true;
+            }
+            out.end_event_stream(conn, b": replay-complete\n\n");
+            return;
+        }
+        self.place(out, sub);
+        self.next_replay(out, conn);
+    }
+
+    /// A page has come: frame it for its subscription and go on when the socket has taken it.
+    pub fn on_page(&mut self, out: &mut dyn Outbox<RelayMail>, parser: &mut Parser, owner: CoreId, page: Page) {
+        let sub = page.sub;
+        let Some(subscription) = self.subscriptions.get_mut(sub) else {
+            self.forget_unknown(&page);
+            return;
+        };
+        let conn = subscription.conn;
+        if let Some(replay) = &mut subscription.replay {
+            replay.outstanding = false;
+        }
+        self.deliver_page(out, parser, owner, conn, &page);
+        let Some(subscription) = self.subscriptions.get_mut(sub) else { return };
+        let Some(replay) = &mut subscription.replay else { return };
+        match page.next {
+            Some(next) => {
+                if let Some(cursor) = replay.cursors.get_mut(replay.current) {
+                    *cursor = Some(next);
+                }
+                replay.due = true;
+                out.notify_drained(conn);
+            }
+            None => {
+                replay.current += 1;
+                if replay.live {
+                    subscription.go_live(owner, page.arrival);
+                }
+                self.read_on(out, sub);
+            }
+        }
+    }
+
+    /// The page of a subscription that is over: what the owner counted for it is to be judged by nobody.
+    fn forget_unknown(&self, page: &Page) {
+        let unknown = page.items.iter().filter(|item| matches!(item, PageItem::Unknown { .. })).count();
+        self.shared.judgements.fetch_sub(unknown, std::sync::atomic::Ordering::Relaxed);
+    }
+
+    fn deliver_page(
+        &mut self,
+        out: &mut dyn Outbox<RelayMail>,
+        parser: &mut Parser,
+        owner: CoreId,
+        conn: ConnId,
+        page: &Page,
+    ) {
+        let Some((binding, alone)) = self.peers.get(conn).map(|peer| (peer.binding, peer.subs.len() == 1)) else {
+            return;
+        };
+        let Some(ceiling) = self
+            .subscriptions
+            .get(page.sub)
+            .and_then(|subscription| self.classes.class(subscription.class))
+            .map(|class| class.key.ceiling)
+        else {
+            return;
+        };
+        let mut session: &str = "";
+        let mut noted = SessionNote::default();
+        for item in &page.items {
+            match *item {
+                PageItem::Session { name, note } => {
+                    session = std::str::from_utf8(page.slice(name)).unwrap_or_default();
+                    noted = note;
+                }
+                PageItem::Exhausted { earliest } => self.announce_exhausted(out, page.sub, session, earliest),
+                PageItem::Unknown { asked } => self.remember_unknown(page.sub, session, asked),
+                PageItem::Event { raw, arrival, position } => {
+                    let Ok(event) = parser.parse(page.slice(raw)) else { continue };
+                    if !alone && self.is_covered(conn, page.sub, owner, &event, arrival) {
+                        continue;
+                    }
+                    self.judge(out, page.sub, Some(session), position, noted);
+                    if self.peers.get(conn).is_none_or(|peer| peer.ended) {
+                        return;
+                    }
+                    self.frames.next_event();
+                    let len = frame::length(self.frames.encode(&event, binding, ceiling));
+                    let mark = self.own_mark(conn, len);
+                    // One page fits whatever else is queued: it was asked for when nothing was.
+                    out.push_always(conn, self.frames.last(), mark);
+                    self.counters.deliveries += 1;
+                    self.note_position(out, conn, page.sub, Some(session), position);
+                }
+            }
+        }
+    }
+
+    fn remember_unknown(&mut self, sub: SubRef, session: &str, asked: Position) {
+        if let Some(subscription) = self.subscriptions.get_mut(sub) {
+            subscription.judged.get_or_insert_with(|| Box::new(HashMap::new())).insert(session.into(), asked);
+        }
+    }
+
+    /// Whether another subscription of the connection delivers this event by itself, or has.
+    fn is_covered(&self, conn: ConnId, but: SubRef, owner: CoreId, event: &Event<'_>, arrival: u64) -> bool {
+        let Some(peer) = self.peers.get(conn) else { return false };
+        peer.subs.iter().filter(|sub| **sub != but).any(|sub| {
+            let Some(subscription) = self.subscriptions.get(*sub) else { return false };
+            let Some(class) = self.classes.class(subscription.class) else { return false };
+            let Some(covered) = &subscription.covered else { return false };
+            covered.covers(owner, event, arrival, subscription.replay.is_some()) && class.key.filter.matches(event)
+        })
+    }
+}
+
+impl Covered {
+    /// Whether this subscription has delivered an event that arrived as `arrival`, its filter left aside.
+    fn covers(&self, owner: CoreId, event: &Event<'_>, arrival: u64, replaying: bool) -> bool {
+        let live = self.live_after.get(usize::from(owner.0)).copied().flatten();
+        if live.is_some_and(|after| arrival > after) {
+            return true;
+        }
+        // A replay that has not ended has not delivered all it will; it comes later and skips what this one delivers.
+        if replaying || live.is_none() {
+            return false;
+        }
+        match &self.from {
+            From::Now => false,
+            From::All => true,
+            From::Positions(asked) => asked
+                .iter()
+                .filter(|asked| event.session() == Some(&*asked.session))
+                .any(|asked| event.position().is_none_or(|at| at > asked.position)),
+        }
+    }
+}

@@ -1,0 +1,283 @@
+//! `/socket`: what a WebSocket message means (contract §6). Hello first, then events and frames, acted on in order.
+//!
+//! A message whose answer needs other cores (`subscribe`, `roster`, a command) parks its connection until the answer is
+//! out, so that answers keep the order of the messages.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use crate::engine::service::{ConnId, Flow, Message, Outbox, WebSocketClose};
+use crate::wire::json::{self, Kind, Value};
+use crate::wire::websocket::close::CloseCode;
+
+use super::Relay;
+use super::claims::{ClaimNote, ClaimedSessions};
+use super::discovery;
+use super::error::{Code, Refusal};
+use super::event::{Batch, Capture, Event, EventFault, Scope};
+use super::filter::Filter;
+use super::frame::{self, ClientFrame};
+use super::frames::Binding;
+use super::gather::Asker;
+use super::ownership::{Command, OwnerInput, RelayMail};
+use super::party::{Hello, HelloFault, Party};
+use super::reader::Wanted;
+use super::stream;
+use super::subscription::From;
+
+impl Relay {
+    /// A WebSocket has been opened.
+    pub fn on_socket(&mut self, out: &mut dyn Outbox<RelayMail>, conn: ConnId) {
+        let since = self.wall_clock(out.now());
+        let party = Party { since, hello: None, claims: ClaimedSessions::default(), awaiting: false };
+        self.parties.insert(conn, party);
+        out.arm(conn, out.now().after(self.shared.limits.hello_time));
+    }
+
+    /// The hello time is over.
+    pub fn on_alarm(&mut self, out: &mut dyn Outbox<RelayMail>, conn: ConnId) {
+        if self.parties.get(conn).is_some_and(|party| party.hello.is_none()) {
+            let fault = HelloFault { code: Code::HelloRequired, detail: "no hello within the hello time" };
+            refuse_hello(out, conn, fault);
+        }
+    }
+
+    /// A message.
+    pub fn on_message(&mut self, out: &mut dyn Outbox<RelayMail>, conn: ConnId, message: Message<'_>) -> Flow {
+        let Message::Text(text) = message else {
+            let close = WebSocketClose { code: CloseCode::UNSUPPORTED_DATA.value(), reason: "text messages only" };
+            out.close_websocket(conn, close);
+            return Flow::Continue;
+        };
+        let text: &[u8] = text;
+        let Some(party) = self.parties.get(conn) else { return Flow::Continue };
+        if party.hello.is_none() {
+            self.on_hello(out, conn, text);
+            return Flow::Continue;
+        }
+        match self.parser.parse(text) {
+            Ok(event) if event.scope() == Scope::Command => {
+                let mut batch = Batch::default();
+                batch.push(event);
+                self.on_command(out, conn, batch);
+            }
+            Ok(event) => {
+                let claim = match self.parties.get_mut(conn) {
+                    Some(party) => claim(party, &event, conn),
+                    None => None,
+                };
+                self.ingest.push_live(&self.shared, event, claim);
+                self.lapse_claims(conn);
+                if !self.has_room(out) {
+                    self.parked.push(conn);
+                    return Flow::Park;
+                }
+            }
+            Err(EventFault::Undotted) => self.on_frame(out, conn, text),
+            Err(fault @ (EventFault::Json(_) | EventFault::NotAnObject)) => {
+                let error = frame::event_error(None, Code::InvalidJson, &fault.to_string());
+                self.reader.push_frame(out, conn, &error);
+            }
+            Err(fault @ EventFault::Invalid { .. }) => {
+                let detail = fault.to_string();
+                let EventFault::Invalid { id, .. } = fault else { return Flow::Continue };
+                let error = frame::event_error(id.as_deref(), Code::InvalidEvent, &detail);
+                self.reader.push_frame(out, conn, &error);
+            }
+        }
+        match self.parties.get(conn) {
+            Some(party) if party.awaiting => Flow::Park,
+            _ => Flow::Continue,
+        }
+    }
+
+    /// The answer to a parked message is out: go on with the connection's next one.
+    pub(super) fn answered(&mut self, out: &mut dyn Outbox<RelayMail>, conn: ConnId) {
+        if let Some(party) = self.parties.get_mut(conn)
+            && std::mem::replace(&mut party.awaiting, false)
+        {
+            out.resume(conn);
+        }
+    }
+
+    fn await_answer(&mut self, conn: ConnId) {
+        if let Some(party) = self.parties.get_mut(conn) {
+            party.awaiting = true;
+        }
+    }
+
+    fn on_hello(&mut self, out: &mut dyn Outbox<RelayMail>, conn: ConnId, text: &[u8]) {
+        let max = self.shared.limits.hello_bytes_max;
+        if text.len() > max {
+            refuse_hello(out, conn, HelloFault { code: Code::InvalidHello, detail: "the hello is too large" });
+            return;
+        }
+        match Hello::parse(text) {
+            Err(fault) => refuse_hello(out, conn, fault),
+            Ok(hello) => {
+                out.disarm(conn);
+                if let Some(party) = self.parties.get_mut(conn) {
+                    party.hello = Some(Box::new(hello));
+                }
+                self.shared.parties.fetch_add(1, Ordering::Relaxed);
+                self.reader.add_peer(conn, Binding::WebSocket);
+                let hello = discovery::hello(&self.shared.instance, self.shared.limits.buffer_events_max);
+                self.reader.push_frame(out, conn, &frame::hello(&hello));
+            }
+        }
+    }
+
+    fn on_command(&mut self, out: &mut dyn Outbox<RelayMail>, conn: ConnId, batch: Batch) {
+        let event = batch.event(0);
+        if !self.shared.control {
+            let detail = "control needs a token: this relay is watch-only";
+            let error = frame::command_error(event.id(), Code::Unauthorized, detail);
+            self.reader.push_frame(out, conn, &error);
+            return;
+        }
+        let owner = self.shared.owner_of(event.session().unwrap_or_default());
+        self.flush_live(out);
+        let tick = self.shared.take_ticks(1);
+        let command = Command { batch, tick, sender: conn };
+        self.to_owner(out, owner, OwnerInput::Command(Box::new(command)));
+        self.await_answer(conn);
+    }
+
+    /// Over the claim limit the oldest claims lapse.
+    fn lapse_claims(&mut self, conn: ConnId) {
+        let max = self.shared.limits.claims_per_connection_max;
+        while let Some(session) = self.parties.get_mut(conn).and_then(|party| party.claims.lapse(max)) {
+            self.lapsed.push((conn, session));
+        }
+    }
+
+    fn on_frame(&mut self, out: &mut dyn Outbox<RelayMail>, conn: ConnId, text: &[u8]) {
+        // The event parser has read the same text, so this cannot fail.
+        let Ok(document) = json::scan(text) else { return };
+        match ClientFrame::of(document.root) {
+            ClientFrame::Ping(t) => {
+                self.reader.push_frame(out, conn, &frame::pong(t));
+            }
+            ClientFrame::Subscribe(object) => self.on_subscribe(out, conn, object),
+            ClientFrame::Unsubscribe(object) => self.on_unsubscribe(out, conn, object),
+            ClientFrame::Roster(object) => self.on_roster(out, conn, object),
+            ClientFrame::Other => {}
+        }
+    }
+
+    fn consumes(&self, conn: ConnId) -> bool {
+        self.parties.get(conn).and_then(|party| party.hello.as_ref()).is_some_and(|hello| hello.role.consumes())
+    }
+
+    fn on_subscribe(&mut self, out: &mut dyn Outbox<RelayMail>, conn: ConnId, object: Value<'_>) {
+        let id = frame::text(frame::member(object, "id"));
+        match self.subscription_asked(conn, object, id.as_deref()) {
+            Ok(wanted) => {
+                self.flush_live(out);
+                self.reader.subscribe(out, conn, wanted);
+                self.await_answer(conn);
+            }
+            Err(refusal) => {
+                let error = frame::error(id.as_deref(), refusal.code, &refusal.detail);
+                self.reader.push_frame(out, conn, &error);
+            }
+        }
+    }
+
+    fn subscription_asked(&self, conn: ConnId, object: Value<'_>, id: Option<&str>) -> Result<Wanted, Refusal> {
+        if !self.consumes(conn) {
+            return Err(Refusal::new(Code::Unauthorized, "an emitter may not subscribe"));
+        }
+        let invalid = |detail: &'static str| Refusal::new(Code::InvalidFilter, detail);
+        let id = id.filter(|id| !id.is_empty()).ok_or_else(|| invalid("id: required, a non-empty string"))?;
+        if self.reader.by_id(conn, id).is_some() {
+            return Err(invalid("id: already used by a subscription of this connection"));
+        }
+        let max = self.shared.limits.subscriptions_per_connection_max;
+        if self.reader.peer(conn).is_some_and(|peer| peer.subs.len() >= max) {
+            let detail = format!("AEP_MAX_SUBSCRIPTIONS: more than {max} subscriptions on one connection");
+            return Err(Refusal::new(Code::LimitExceeded, detail));
+        }
+        let bounds = self.ask_bounds();
+        let filter = match frame::member(object, "filter") {
+            Some(filter) => stream::filter(filter.text.as_bytes(), bounds)?,
+            None => Filter::everything(),
+        };
+        let from = match frame::member(object, "from") {
+            None => From::Now,
+            Some(all) if all.kind == Kind::String => match frame::text(Some(all)) {
+                Some(Cow::Borrowed("all")) => From::All,
+                Some(word) if word == "all" => From::All,
+                _ => return Err(invalid("from: an array of positions, or the word all")),
+            },
+            // On a WebSocket every fault of a subscribe but an exceeded limit is `invalid-filter` (§6.3).
+            Some(positions) => stream::positions(positions, bounds).map_err(as_invalid_filter)?,
+        };
+        let ceiling = match frame::member(object, "capture") {
+            None => Capture::Full,
+            Some(level) => {
+                let level = frame::text(Some(level)).ok_or_else(|| invalid("capture: a string"))?;
+                stream::capture(&level).map_err(as_invalid_filter)?
+            }
+        };
+        Ok(Wanted { filter, ceiling, from, live: true, id: Some(id.into()) })
+    }
+
+    fn on_unsubscribe(&mut self, out: &mut dyn Outbox<RelayMail>, conn: ConnId, object: Value<'_>) {
+        let Some(id) = frame::text(frame::member(object, "id")) else {
+            let error = frame::error(None, Code::InvalidFrame, "id: required, a string");
+            self.reader.push_frame(out, conn, &error);
+            return;
+        };
+        if let Some(sub) = self.reader.by_id(conn, &id) {
+            self.reader.unsubscribe(out, sub);
+        }
+        self.reader.push_frame(out, conn, &frame::unsubscribed(&id));
+    }
+
+    fn on_roster(&mut self, out: &mut dyn Outbox<RelayMail>, conn: ConnId, object: Value<'_>) {
+        let id = frame::text(frame::member(object, "id"));
+        let refused = match &id {
+            None => Some((Code::InvalidFrame, "id: required, a string")),
+            Some(_) if !self.consumes(conn) => Some((Code::Unauthorized, "an emitter may not ask for the roster")),
+            Some(_) => None,
+        };
+        if let Some((code, detail)) = refused {
+            self.reader.push_frame(out, conn, &frame::error(id.as_deref(), code, detail));
+            return;
+        }
+        let id = id.unwrap_or_default().into();
+        self.gather(out, Asker::Roster { conn, id });
+        self.await_answer(conn);
+    }
+}
+
+fn as_invalid_filter(refusal: Refusal) -> Refusal {
+    match refusal.code {
+        Code::LimitExceeded => refusal,
+        _ => Refusal { code: Code::InvalidFilter, ..refusal },
+    }
+}
+
+/// Answers a message that is no proper hello, and closes (§6.1).
+fn refuse_hello(out: &mut dyn Outbox<RelayMail>, conn: ConnId, fault: HelloFault) {
+    let HelloFault { code, detail } = fault;
+    let error = match code {
+        Code::VersionUnsupported => frame::version_unsupported(detail),
+        _ => frame::error(None, code, detail),
+    };
+    out.push_always(conn, &error, 0);
+    out.close_websocket(conn, WebSocketClose { code: CloseCode::POLICY_VIOLATION.value(), reason: code.as_str() });
+}
+
+/// The claim that an event of this party makes or ends (§6.2).
+fn claim(party: &mut Party, event: &Event<'_>, conn: ConnId) -> Option<ClaimNote> {
+    let hello = party.hello.as_ref()?;
+    let session = event.session()?;
+    if event.kind() == "session.ended" {
+        return party.claims.end(session).then_some(ClaimNote { event: 0, conn, begins: None });
+    }
+    let claims = hello.role.emits() && event.scope() == Scope::Session && party.claims.begin(session);
+    claims.then(|| ClaimNote { event: 0, conn, begins: Some(Arc::clone(&hello.accepts)) })
+}

@@ -1,0 +1,137 @@
+//! A subscription, and how far each owner core has taken it (contract §3, §6.3).
+//!
+//! Life: *registering* (`waiting` has the bits of owners that have not answered) → answered to its client → replaying,
+//! owner by owner (`replay` is some) → live everywhere (`live` has every owner's bit). A subscription without positions
+//! is live as soon as it is registered. Events of an owner whose bit is missing are not delivered: the cursor of the
+//! replay will find them.
+//!
+//! Invariants: `waiting & live` may overlap only before the answer; `replay` is none once `live` is full;
+//! `place` is `Member` only for a subscription that is alone on its connection, live everywhere, judged and without an
+//! announcement owed.
+
+use std::collections::HashMap;
+
+use crate::base::slab::Slab;
+use crate::engine::service::{ConnId, CoreId};
+
+use super::class::ClassId;
+use super::event::Position;
+use super::ownership::SubRef;
+use super::pages::{Asked, Cursor};
+
+/// Where a subscription stands in its class.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    /// In neither list: not registered yet.
+    Nowhere,
+    /// In `members`, at this index.
+    Member(u32),
+    /// In `others`, at this index.
+    Other(u32),
+}
+
+/// Where a subscription begins (`from`, §4, §6.3).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum From {
+    /// Live only.
+    Now,
+    /// Every held session from its earliest event.
+    All,
+    /// These positions, one per session.
+    Positions(Vec<Asked>),
+}
+
+/// A replay on its way through the owners.
+#[derive(Debug)]
+pub struct Replay {
+    /// What each owner is asked first, with its snapshot once it has registered the subscription; taken when begun.
+    pub cursors: Vec<Option<Cursor>>,
+    /// The owner being read.
+    pub current: usize,
+    /// A page is asked for and has not come.
+    pub outstanding: bool,
+    /// The next page is to be asked for when the socket has drained.
+    pub due: bool,
+    /// Whether it ends in live delivery.
+    pub live: bool,
+}
+
+/// What a subscription has delivered or will deliver by itself, so that others of its connection do not repeat it.
+#[derive(Debug)]
+pub struct Covered {
+    /// For each owner the arrival number behind which live delivery began; `None` while it has not.
+    pub live_after: Vec<Option<u64>>,
+    /// What its replay reads.
+    pub from: From,
+}
+
+/// A subscription of this core.
+#[derive(Debug)]
+pub struct Subscription {
+    /// Its connection.
+    pub conn: ConnId,
+    /// Its class.
+    pub class: ClassId,
+    /// Where it stands in its class.
+    pub place: Place,
+    /// Owners that have not registered it yet, a bit each.
+    pub waiting: u64,
+    /// Owners whose events it gets live, a bit each.
+    pub live: u64,
+    /// Offset in the class's stream at which it became a member.
+    pub joined: u64,
+    /// The client's name for it, on a WebSocket.
+    pub id: Option<Box<str>>,
+    /// Its replay, until that ends.
+    pub replay: Option<Box<Replay>>,
+    /// Asked positions of sessions nobody knew; each is judged when its session's first event comes (§3).
+    pub judged: Option<Box<HashMap<Box<str>, Position>>>,
+    /// Kept on WebSockets, where a connection may have several subscriptions.
+    pub covered: Option<Box<Covered>>,
+}
+
+impl Subscription {
+    /// Whether the client has had its answer.
+    #[must_use]
+    pub fn is_answered(&self) -> bool {
+        self.waiting == 0
+    }
+
+    /// Live delivery of that owner's events begins behind `arrival`.
+    pub fn go_live(&mut self, owner: CoreId, arrival: u64) {
+        self.live |= 1 << owner.0;
+        if let Some(after) = self.covered.as_mut().and_then(|c| c.live_after.get_mut(usize::from(owner.0))) {
+            *after = Some(arrival);
+        }
+    }
+}
+
+/// All subscriptions of a core.
+#[derive(Debug, Default)]
+pub struct Subscriptions {
+    slab: Slab<Subscription>,
+}
+
+impl Subscriptions {
+    /// Takes a subscription in.
+    pub fn insert(&mut self, subscription: Subscription) -> SubRef {
+        let (slot, generation) = self.slab.insert(subscription);
+        SubRef { slot, generation }
+    }
+
+    /// A subscription.
+    #[must_use]
+    pub fn get(&self, sub: SubRef) -> Option<&Subscription> {
+        self.slab.get(sub.slot, sub.generation)
+    }
+
+    /// A subscription, to be changed.
+    pub fn get_mut(&mut self, sub: SubRef) -> Option<&mut Subscription> {
+        self.slab.get_mut(sub.slot, sub.generation)
+    }
+
+    /// Takes a subscription out.
+    pub fn remove(&mut self, sub: SubRef) -> Option<Subscription> {
+        self.slab.remove(sub.slot, sub.generation)
+    }
+}
