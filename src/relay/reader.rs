@@ -5,7 +5,7 @@
 //!
 //! The reader asks owners for things by [`Reader::take_request`], in order; `mod.rs` carries them.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -197,7 +197,7 @@ impl Reader {
             }
         };
         self.counters.replays += 1;
-        Some(Box::new(Replay { cursors, current: 0, outstanding: false, due: false, live }))
+        Some(Box::new(Replay { cursors, current: 0, outstanding: false, due: false, live, announced: HashMap::new() }))
     }
 
     /// An owner has registered a subscription.
