@@ -67,6 +67,12 @@ impl<T> ByConn<T> {
         self.len
     }
 
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
     /// All connections that have a value.
     pub fn iter(&self) -> impl Iterator<Item = (ConnId, &T)> {
         (0u32..).zip(&self.slots).filter_map(|(slot, entry)| {
