@@ -1,13 +1,10 @@
-//! `curl`: the lines that the README gives to try, with their output, and the ways `curl` uploads and follows.
+//! `curl`: its ways to upload, to follow a stream and to keep a connection. The README's lines are run by `readme.rs`.
 
 use std::io::Write;
-use std::path::Path;
 use std::process::Stdio;
 
 use crate::support::*;
 use crate::tool::{self, Program};
-
-const ADDRESS: &str = "http://127.0.0.1:8787";
 
 #[track_caller]
 fn has_curl() -> bool {
@@ -38,62 +35,6 @@ fn shell(relay: &Relay, line: &str, input: &[u8]) -> String {
     });
     let output = child.wait_with_output().expect("the shell can be waited for");
     String::from_utf8(output.stdout).expect("text")
-}
-
-/// Commands and what they print: lines behind `$ ` with their continuations, and the text up to the next one.
-fn transcript() -> Vec<(String, String)> {
-    let text = include_str!("try_it.console");
-    let blocks = text.split("\n$ ").map(|block| block.strip_prefix("$ ").unwrap_or(block));
-    let split = |block: &str| {
-        let mut lines = block.lines();
-        let mut command = lines.next().expect("a command").to_owned();
-        while command.ends_with('\\') || (command.contains("<<END") && !command.ends_with("\nEND")) {
-            command.push('\n');
-            command.push_str(lines.next().expect("the rest of the command"));
-        }
-        (command, lines.collect::<Vec<_>>().join("\n").trim_end().to_owned())
-    };
-    blocks.map(split).collect()
-}
-
-/// Equal, where `…` stands for anything within a line.
-fn agrees(printed: &str, expected: &str) -> bool {
-    let (printed, expected): (Vec<&str>, Vec<&str>) = (printed.lines().collect(), expected.lines().collect());
-    let line = |printed: &str, expected: &str| {
-        let mut parts = expected.split('…');
-        let Some(mut rest) = parts.next().and_then(|first| printed.strip_prefix(first)) else { return false };
-        let parts: Vec<&str> = parts.collect();
-        let Some((last, middle)) = parts.split_last() else { return rest.is_empty() };
-        for part in middle {
-            let Some(at) = rest.find(part) else { return false };
-            rest = &rest[at + part.len()..];
-        }
-        rest.ends_with(last)
-    };
-    printed.len() == expected.len() && printed.iter().zip(&expected).all(|(printed, expected)| line(printed, expected))
-}
-
-#[test]
-fn the_lines_to_try_print_what_they_are_said_to_print() {
-    if !has_curl() {
-        return;
-    }
-    let relay = Relay::plain();
-    let here = format!("http://{}", relay.address());
-    for (command, expected) in transcript() {
-        let printed = shell(&relay, &command.replace(ADDRESS, &here), b"");
-        assert!(agrees(printed.trim_end(), &expected), "$ {command}\nprinted\n{printed}\nand not\n{expected}");
-    }
-}
-
-#[test]
-fn the_readme_shows_the_lines_to_try() {
-    let readme = Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md");
-    let readme = std::fs::read_to_string(readme).expect("there is a README");
-    for (command, expected) in transcript() {
-        assert!(readme.contains(&command), "README.md shows: {command}");
-        assert!(readme.contains(&expected), "README.md shows the output: {expected}");
-    }
 }
 
 #[test]
