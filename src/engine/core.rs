@@ -242,6 +242,7 @@ impl<S: Service> Core<S> {
             drop(conn);
             if known {
                 self.service.on_gone(&mut self.io, id, ending);
+                self.work = Work::Left;
             }
         }
     }
@@ -284,6 +285,7 @@ impl<S: Service> Core<S> {
         for id in std::mem::take(&mut self.io.lists.drained) {
             if self.io.connection(id).is_some_and(|conn| conn.takes_pushes()) {
                 self.service.on_drained(&mut self.io, id);
+                self.work = Work::Left;
             }
         }
     }
