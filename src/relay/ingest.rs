@@ -91,7 +91,7 @@ impl Ingest {
     /// Whether no POST is under way.
     #[must_use]
     pub fn is_idle(&self) -> bool {
-        self.jobs.is_empty() && self.waiting.len() == 0 && self.live_events == 0
+        self.jobs.is_empty() && self.waiting.is_empty() && self.live_events == 0
     }
 
     /// Whether a job could go on, were there room.

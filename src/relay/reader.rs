@@ -419,8 +419,8 @@ impl Reader {
         for (session, (_, position)) in log.handed(joined, handed) {
             own.log.adopt(own.pushed, (sub, session), position);
         }
-        for (end, session, position) in log.beyond(handed).take_while(|(end, ..)| *end <= before) {
-            own.carried.push(end, (sub, Arc::clone(session)), position);
+        for (frame, session, position) in log.beyond(handed).take_while(|(frame, ..)| frame.end <= before) {
+            own.carried.push(frame, (sub, Arc::clone(session)), position);
         }
     }
 

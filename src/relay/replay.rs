@@ -156,7 +156,7 @@ impl Reader {
                     // One page fits whatever else is queued: it was asked for when nothing was.
                     out.push_always(conn, self.frames.last(), mark);
                     self.counters.deliveries += 1;
-                    self.note_position(out, conn, page.sub, Some(session), position);
+                    self.note_position(out, conn, page.sub, len, Some(session), position);
                 }
             }
         }
