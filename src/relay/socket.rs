@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::engine::service::{ConnId, Flow, Message, Outbox, WebSocketClose};
+use crate::ops::metrics::CommandOutcome;
 use crate::wire::json::{self, Kind, Value};
 use crate::wire::websocket::close::CloseCode;
 
@@ -76,10 +77,12 @@ impl Relay {
             }
             Err(EventFault::Undotted) => self.on_frame(out, conn, text),
             Err(fault @ (EventFault::Json(_) | EventFault::NotAnObject)) => {
+                self.rejected(Code::InvalidJson);
                 let error = frame::event_error(None, Code::InvalidJson, &fault.to_string());
                 self.reader.push_frame(out, conn, &error);
             }
             Err(fault @ EventFault::Invalid { .. }) => {
+                self.rejected(Code::InvalidEvent);
                 let detail = fault.to_string();
                 let EventFault::Invalid { id, .. } = fault else { return Flow::Continue };
                 let error = frame::event_error(id.as_deref(), Code::InvalidEvent, &detail);
@@ -131,6 +134,7 @@ impl Relay {
     fn on_command(&mut self, out: &mut dyn Outbox<RelayMail>, conn: ConnId, batch: Batch) {
         let event = batch.event(0);
         if !self.shared.control {
+            self.metrics.commands.increment(CommandOutcome::Unauthorized);
             let detail = "control needs a token: this relay is watch-only";
             let error = frame::command_error(event.id(), Code::Unauthorized, detail);
             self.reader.push_frame(out, conn, &error);
