@@ -104,6 +104,7 @@ impl Relay {
         }
     }
 
+    /// Comes before the asking: on one core the answer may be there before the asking returns.
     fn await_answer(&mut self, conn: ConnId) {
         if let Some(party) = self.parties.get_mut(conn) {
             party.awaiting = true;
@@ -144,8 +145,8 @@ impl Relay {
         self.flush_live(out);
         let tick = self.shared.take_ticks(1);
         let command = Command { batch, tick, sender: conn };
-        self.send_to_owner(out, owner, OwnerInput::Command(Box::new(command)));
         self.await_answer(conn);
+        self.send_to_owner(out, owner, OwnerInput::Command(Box::new(command)));
     }
 
     /// Over the claim limit the oldest claims lapse.
@@ -179,8 +180,8 @@ impl Relay {
         match self.subscription_asked(conn, object, id.as_deref()) {
             Ok(wanted) => {
                 self.flush_live(out);
-                self.reader.subscribe(out, conn, wanted);
                 self.await_answer(conn);
+                self.reader.subscribe(out, conn, wanted);
             }
             Err(refusal) => {
                 let error = frame::error(id.as_deref(), refusal.code, &refusal.detail);
@@ -252,8 +253,8 @@ impl Relay {
             return;
         }
         let id = id.unwrap_or_default().into();
-        self.gather(out, Asker::Roster { conn, id });
         self.await_answer(conn);
+        self.gather(out, Asker::Roster { conn, id });
     }
 }
 
