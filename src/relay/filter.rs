@@ -141,6 +141,12 @@ impl Filter {
         self.severities == 0
     }
 
+    /// Whether an event of this session could match.
+    #[must_use]
+    pub fn admits_session(&self, session: &str) -> bool {
+        self.texts(Attribute::Session).is_none_or(|any| contains_text(any, session))
+    }
+
     /// The values asked of a string attribute other than `type`, if any are.
     #[must_use]
     pub fn texts(&self, attribute: Attribute) -> Option<&[Box<str>]> {
