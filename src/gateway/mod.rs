@@ -19,7 +19,7 @@ use crate::engine::service::{
 };
 use crate::limits::{PEER_SILENCE_MAX, PING_INTERVAL};
 use crate::ops::auth::Access;
-use crate::ops::metrics::{self, Metrics};
+use crate::ops::metrics::{self, EvictionCause, Metrics};
 use crate::ops::origins::Origins;
 use crate::relay::error::{Code, Fields, Refusal, json_response};
 use crate::relay::ingest::BodyKind;
@@ -207,7 +207,10 @@ impl Gateway {
         metrics.events_in.follow(owner.events);
         metrics.duplicates.follow(owner.duplicates);
         metrics.sessions.set(owner.sessions);
+        metrics.sessions_evicted.follow(EvictionCause::Sessions, owner.evicted_by_count);
+        metrics.sessions_evicted.follow(EvictionCause::Bytes, owner.evicted_by_bytes);
         metrics.replay_bytes.set(owner.replay_bytes);
+        metrics.subscriptions.set(reader.subscriptions);
         metrics.deliveries.follow(reader.deliveries);
         metrics.dropped.follow(reader.dropped);
         metrics.slow_consumers.follow(reader.cut);

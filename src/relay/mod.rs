@@ -265,7 +265,7 @@ impl Relay {
                 }
                 self.answered(out, conn);
             }
-            RelayMail::Evict { tick } => self.owner.on_evict(from, tick),
+            RelayMail::Evict { tick, for_bytes } => self.owner.on_evict(from, tick, for_bytes),
             RelayMail::EvictAnswered => self.owner.on_evict_answered(),
             RelayMail::Gather(Gather { token, what }) => {
                 let entries = self.entries(what);

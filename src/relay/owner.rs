@@ -349,10 +349,9 @@ impl Owner {
     /// Evicts the least recently written session of all cores, because there is one too many.
     fn evict_for_count(&mut self) -> Result<(), Hold> {
         let here = self.directory.oldest();
-        match self.least_recent(here)? {
+        match self.least_recent(here, false)? {
             Some(session) => {
-                self.counters.evicted_by_count += 1;
-                self.evict(session);
+                self.evict(session, false);
                 Ok(())
             }
             None => Err(Hold::NextTurn),
@@ -367,9 +366,8 @@ impl Owner {
             Some(writer) => self.directory.oldest_except(writer),
             None => self.directory.oldest(),
         };
-        if let Some(session) = self.least_recent(here)? {
-            self.counters.evicted_by_bytes += 1;
-            self.evict(session);
+        if let Some(session) = self.least_recent(here, true)? {
+            self.evict(session, true);
             return Ok(true);
         }
         Ok(writer.is_some_and(|writer| self.directory.trim_lowest(writer, needed) > 0))
@@ -377,32 +375,33 @@ impl Owner {
 
     /// Of `here` and the other cores' oldest: `here` if it is the least recently written; otherwise its core is asked to
     /// evict it.
-    fn least_recent(&mut self, here: Option<(u64, SessionId)>) -> Result<Option<SessionId>, Hold> {
+    fn least_recent(&mut self, here: Option<(u64, SessionId)>, for_bytes: bool) -> Result<Option<SessionId>, Hold> {
         let elsewhere = self.shared.oldest_elsewhere(self.core);
         match (here, elsewhere) {
             (Some((tick, session)), Some((_, other))) if tick < other => Ok(Some(session)),
             (Some((_, session)), None) => Ok(Some(session)),
             (_, Some((core, tick))) => {
-                self.effects.push_back((Destination::Core(core), RelayMail::Evict { tick }));
+                self.effects.push_back((Destination::Core(core), RelayMail::Evict { tick, for_bytes }));
                 Err(Hold::Answer)
             }
             (None, None) => Ok(None),
         }
     }
 
-    fn evict(&mut self, session: SessionId) {
+    fn evict(&mut self, session: SessionId, for_bytes: bool) {
+        let count = if for_bytes { &mut self.counters.evicted_by_bytes } else { &mut self.counters.evicted_by_count };
+        *count += 1;
         self.directory.evict(session);
         self.shared.session_evicted();
         self.publish_oldest();
     }
 
     /// Another owner needs our oldest session gone, if it still bears `tick`.
-    pub fn on_evict(&mut self, from: CoreId, tick: u64) {
+    pub fn on_evict(&mut self, from: CoreId, tick: u64, for_bytes: bool) {
         if let Some((oldest, session)) = self.directory.oldest()
             && oldest == tick
         {
-            self.counters.evicted_by_count += 1;
-            self.evict(session);
+            self.evict(session, for_bytes);
         }
         self.effects.push_back((Destination::Core(from), RelayMail::EvictAnswered));
     }

@@ -184,6 +184,8 @@ pub enum RelayMail {
     Evict {
         /// The tick.
         tick: u64,
+        /// Whether bytes are wanted, and not a place among the sessions.
+        for_bytes: bool,
     },
     /// The answer to [`RelayMail::Evict`]; whichever way it went, the asker looks again.
     EvictAnswered,

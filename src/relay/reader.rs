@@ -50,6 +50,8 @@ pub struct ReaderCounters {
     pub replays: u64,
     /// Gaps announced.
     pub exhausted: u64,
+    /// Subscriptions now.
+    pub subscriptions: u64,
 }
 
 /// The reader role of one core.
@@ -168,6 +170,7 @@ impl Reader {
             covered,
         });
         self.shared.subscribers.fetch_add(1, Ordering::Relaxed);
+        self.counters.subscriptions += 1;
         if let Some(peer) = self.peers.get_mut(conn) {
             peer.subs.push(sub);
             if let (Some(by_id), Some(id)) = (&mut peer.by_id, id) {
@@ -231,6 +234,7 @@ impl Reader {
         self.displace(out, sub);
         let Some(subscription) = self.subscriptions.remove(sub) else { return };
         self.shared.subscribers.fetch_sub(1, Ordering::Relaxed);
+        self.counters.subscriptions -= 1;
         if let Some(judged) = &subscription.judged {
             self.shared.judgements.fetch_sub(judged.len(), Ordering::Relaxed);
         }

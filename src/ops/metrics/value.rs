@@ -79,6 +79,11 @@ impl<L: Label> Counters<L> {
         self.0.of(member, |counter| counter.add(n));
     }
 
+    /// Follows a total that is counted elsewhere.
+    pub fn follow(&self, member: L, total: u64) {
+        self.0.of(member, |counter| counter.follow(total));
+    }
+
     /// The member's count.
     #[must_use]
     pub fn value(&self, member: L) -> u64 {
