@@ -396,6 +396,7 @@ fn a_command_that_its_target_cannot_take_is_refused() {
     target.text(event("own", 2).build());
     target.sync();
     sender.text(&command);
+    sender.sync();
     target.expect(&[&command]);
 }
 

@@ -92,12 +92,6 @@ impl Filter {
         }
     }
 
-    /// Whether events of that session may match at all.
-    #[must_use]
-    pub fn admits_session(&self, session: &str) -> bool {
-        self.texts(Attribute::Session).is_none_or(|any| contains_text(any, session))
-    }
-
     /// Whether it is `{}`, or says no more.
     #[must_use]
     pub fn is_everything(&self) -> bool {
@@ -145,6 +139,12 @@ impl Filter {
     #[must_use]
     pub fn is_unsatisfiable(&self) -> bool {
         self.severities == 0
+    }
+
+    /// Whether an event of this session could match.
+    #[must_use]
+    pub fn admits_session(&self, session: &str) -> bool {
+        self.texts(Attribute::Session).is_none_or(|any| contains_text(any, session))
     }
 
     /// The values asked of a string attribute other than `type`, if any are.

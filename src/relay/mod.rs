@@ -264,7 +264,7 @@ impl Relay {
                 }
                 self.answered(out, conn);
             }
-            RelayMail::Evict { tick } => self.owner.on_evict(from, tick),
+            RelayMail::Evict { tick, cause } => self.owner.on_evict(from, tick, cause),
             RelayMail::EvictAnswered => self.owner.on_evict_answered(),
             RelayMail::Gather(Gather { token, what }) => {
                 let entries = self.entries(what);

@@ -291,7 +291,7 @@ impl Owner {
         let written = loop {
             match self.directory.write(session, &new, tick) {
                 Ok(written) => break written,
-                Err(_) if self.evict_for_bytes(session, event.raw().len())? => {}
+                Err(_) if self.evict_cause(session, event.raw().len())? => {}
                 // Nothing is left to evict: the event is larger than all there is. It is fanned out all the same.
                 Err(_) => break self.directory.write_unkept(session, &new, tick),
             }
@@ -322,10 +322,9 @@ impl Owner {
     /// Evicts the least recently written session of all cores, because there is one too many.
     fn evict_for_count(&mut self) -> Result<(), Hold> {
         let here = self.directory.oldest();
-        match self.least_recent(here)? {
+        match self.least_recent(here, EvictionCause::Sessions)? {
             Some(session) => {
-                self.metrics.sessions_evicted.increment(EvictionCause::Sessions);
-                self.evict(session);
+                self.evict(session, EvictionCause::Sessions);
                 Ok(())
             }
             None => Err(Hold::NextTurn),
@@ -334,15 +333,14 @@ impl Owner {
 
     /// Makes room in the byte budget: the least recently written sessions go whole; if only the writer's is left, its
     /// lowest positions. Whether anything went.
-    fn evict_for_bytes(&mut self, writer: &str, needed: usize) -> Result<bool, Hold> {
+    fn evict_cause(&mut self, writer: &str, needed: usize) -> Result<bool, Hold> {
         let writer = self.directory.session(writer);
         let here = match writer {
             Some(writer) => self.directory.oldest_except(writer),
             None => self.directory.oldest(),
         };
-        if let Some(session) = self.least_recent(here)? {
-            self.metrics.sessions_evicted.increment(EvictionCause::Bytes);
-            self.evict(session);
+        if let Some(session) = self.least_recent(here, EvictionCause::Bytes)? {
+            self.evict(session, EvictionCause::Bytes);
             return Ok(true);
         }
         Ok(writer.is_some_and(|writer| self.directory.trim_lowest(writer, needed) > 0))
@@ -350,32 +348,36 @@ impl Owner {
 
     /// Of `here` and the other cores' oldest: `here` if it is the least recently written; otherwise its core is asked to
     /// evict it.
-    fn least_recent(&mut self, here: Option<(u64, SessionId)>) -> Result<Option<SessionId>, Hold> {
+    fn least_recent(
+        &mut self,
+        here: Option<(u64, SessionId)>,
+        cause: EvictionCause,
+    ) -> Result<Option<SessionId>, Hold> {
         let elsewhere = self.shared.oldest_elsewhere(self.core);
         match (here, elsewhere) {
             (Some((tick, session)), Some((_, other))) if tick < other => Ok(Some(session)),
             (Some((_, session)), None) => Ok(Some(session)),
             (_, Some((core, tick))) => {
-                self.effects.push_back((Destination::Core(core), RelayMail::Evict { tick }));
+                self.effects.push_back((Destination::Core(core), RelayMail::Evict { tick, cause }));
                 Err(Hold::Answer)
             }
             (None, None) => Ok(None),
         }
     }
 
-    fn evict(&mut self, session: SessionId) {
+    fn evict(&mut self, session: SessionId, cause: EvictionCause) {
+        self.metrics.sessions_evicted.increment(cause);
         self.directory.evict(session);
         self.shared.session_evicted();
         self.publish();
     }
 
     /// Another owner needs our oldest session gone, if it still bears `tick`.
-    pub fn on_evict(&mut self, from: CoreId, tick: u64) {
+    pub fn on_evict(&mut self, from: CoreId, tick: u64, cause: EvictionCause) {
         if let Some((oldest, session)) = self.directory.oldest()
             && oldest == tick
         {
-            self.metrics.sessions_evicted.increment(EvictionCause::Sessions);
-            self.evict(session);
+            self.evict(session, cause);
         }
         self.effects.push_back((Destination::Core(from), RelayMail::EvictAnswered));
     }

@@ -20,6 +20,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use crate::base::segment_pool::PoolBudget;
 use crate::engine::service::{ConnId, CoreId, Mail};
 use crate::limits::Limits;
+use crate::ops::metrics::EvictionCause;
 
 use super::claims::{Accepts, ClaimNote};
 use super::error::Code;
@@ -184,6 +185,8 @@ pub enum RelayMail {
     Evict {
         /// The tick.
         tick: u64,
+        /// Which bound asks for it.
+        cause: EvictionCause,
     },
     /// The answer to [`RelayMail::Evict`]; whichever way it went, the asker looks again.
     EvictAnswered,

@@ -9,7 +9,8 @@
 //!   session's in the order of arrival. The replay ends with a round behind which nothing has arrived: that page is
 //!   answered through the same FIFO lane as live events, so what comes behind it is live and nothing falls between.
 //!
-//! Work of one page is bounded by what is scanned, not by what matches.
+//! Work of one page is bounded by what is scanned, not by what matches. Sessions that the filter rules out by name are
+//! passed over: nothing of them is read, and none of their gaps is told.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -297,6 +298,9 @@ impl Reading<'_> {
     fn everything(&mut self, walk: Walk<ReplayCursor>) -> Option<Walk<ReplayCursor>> {
         let (session, at) = walk.next(self.directory)?;
         let (name, buffer) = (self.directory.name(session)?, self.directory.buffer(session)?);
+        if !self.writer.filter.admits_session(name) {
+            return Some(Walk { done: Some(session), at: None });
+        }
         let start = at.unwrap_or_else(|| buffer.marks().replay_all());
         let note = SessionNote { lowest: buffer.marks().lowest_admitted(), earliest: buffer.earliest() };
         self.writer.session(name, note);
@@ -314,12 +318,11 @@ impl Reading<'_> {
             };
             let (name, buffer) = (self.directory.name(session)?, self.directory.buffer(session)?);
             let at = at.unwrap_or_else(|| CatchUpCursor::after(after));
-            if buffer.last_arrival() <= at.arrival() {
+            if buffer.last_arrival() <= at.arrival() || !self.writer.filter.admits_session(name) {
                 walk = Walk { done: Some(session), at: None };
                 continue;
             }
-            // Of sessions that its filter excludes a reader is told nothing, gaps included.
-            let earliest = buffer.catch_up_overtaken(&at).filter(|_| self.writer.filter.admits_session(name));
+            let earliest = buffer.catch_up_overtaken(&at);
             let note = SessionNote { lowest: buffer.marks().lowest_admitted(), earliest: buffer.earliest() };
             self.writer.session(name, note);
             self.exhausted(earliest);
