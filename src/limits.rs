@@ -144,6 +144,20 @@ impl Default for Limits {
 }
 
 impl Limits {
+    /// Bytes of events that each stage between publishers and write queues may hold: what has been handed to an owner, what
+    /// an owner admits in one turn, what waits for a core. Small beside a queue, so that publishers who are told to wait
+    /// have not already sent what overflows it.
+    #[must_use]
+    pub fn stage_bytes(&self) -> usize {
+        (self.write_queue_bytes_max / 16).clamp(4 << 10, 512 << 10)
+    }
+
+    /// Bytes of one page of a replay: a queue takes it whole.
+    #[must_use]
+    pub fn page_bytes(&self) -> usize {
+        (self.write_queue_bytes_max / 2).min(256 << 10)
+    }
+
     /// The least `replay_bytes_max` for that many cores: below it, a core could be unable to admit an event of the
     /// largest accepted size even with every other session evicted.
     #[must_use]

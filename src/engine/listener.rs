@@ -43,6 +43,10 @@ pub(super) fn bind(address: SocketAddr, cores: usize) -> io::Result<(SocketAddr,
     Ok((local, listeners))
 }
 
+/// Bytes that the kernel takes for a socket beyond what it has sent.
+#[cfg(target_os = "linux")]
+const UNSENT_BYTES_MAX: u32 = 256 << 10;
+
 /// A bound socket. `SO_REUSEADDR` lets a restart take the port although old connections of it are still in TIME_WAIT; it does
 /// not share the port with a listener.
 fn bound(address: SocketAddr, shared: bool) -> io::Result<Socket> {
@@ -51,6 +55,10 @@ fn bound(address: SocketAddr, shared: bool) -> io::Result<Socket> {
     if shared {
         socket.set_reuse_port(true)?;
     }
+    // Accepted sockets inherit it: a full socket reports room in small steps, so that a reader that reads is seen to, and a
+    // slow one keeps its backlog here, where it is counted, and not in megabytes of kernel memory.
+    #[cfg(target_os = "linux")]
+    socket.set_tcp_notsent_lowat(UNSENT_BYTES_MAX)?;
     socket.set_nonblocking(true)?;
     socket.bind(&address.into())?;
     Ok(socket)

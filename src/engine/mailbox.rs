@@ -21,9 +21,6 @@ use mio::Waker;
 
 use crate::engine::service::{CoreId, Mail};
 
-/// Depth of one core's ingest lane at which senders park their sockets.
-const INGEST_BYTES_MAX: usize = 8 << 20;
-
 /// What every core can see of each other core.
 #[derive(Debug)]
 pub(super) struct Bell {
@@ -141,10 +138,10 @@ impl<M: Mail> Mailbox<M> {
         }
     }
 
-    /// Whether that core's ingest lane has room.
-    pub(super) fn ingest_room(&self, to: CoreId) -> bool {
+    /// Whether that core's ingest lane holds less than `bytes_max`.
+    pub(super) fn ingest_room(&self, to: CoreId, bytes_max: usize) -> bool {
         let bell = self.bells.get(usize::from(to.0));
-        bell.is_some_and(|bell| bell.ingest_bytes.load(Ordering::Relaxed) < INGEST_BYTES_MAX)
+        bell.is_some_and(|bell| bell.ingest_bytes.load(Ordering::Relaxed) < bytes_max)
     }
 
     /// Bytes in this core's own fan-out lane.
@@ -290,13 +287,13 @@ mod tests {
     #[test]
     fn ingest_room_counts_what_has_not_been_taken_out() {
         let (_polls, mut cores) = pair();
-        cores[0].send_ingest(ONE, Note(INGEST_BYTES_MAX));
-        assert!(!cores[0].ingest_room(ONE));
-        assert!(cores[0].ingest_room(CoreId(0)));
+        cores[0].send_ingest(ONE, Note(100));
+        assert!(!cores[0].ingest_room(ONE, 100));
+        assert!(cores[0].ingest_room(CoreId(0), 100));
         cores[0].dispatch();
-        assert!(!cores[0].ingest_room(ONE));
+        assert!(!cores[0].ingest_room(ONE, 100));
         cores[1].next_ingest();
-        assert!(cores[0].ingest_room(ONE));
+        assert!(cores[0].ingest_room(ONE, 100));
     }
 
     #[test]

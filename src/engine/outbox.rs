@@ -176,7 +176,7 @@ impl<M: Mail> Outbox<M> for Io<M> {
     }
 
     fn ingest_room(&self, to: CoreId) -> bool {
-        self.mailbox.ingest_room(to)
+        self.mailbox.ingest_room(to, self.process.limits.stage_bytes())
     }
 
     fn congested(&self) -> bool {

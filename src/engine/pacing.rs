@@ -4,10 +4,10 @@
 //! Owns that judgement; who waits, and how, is the service's business ([`Outbox::congested`]). A core is in debt while
 //!
 //! - a consumer whose socket would take something has more than [`DEBT_BYTES`] queued: that is our own doing; or
-//! - a consumer's socket is full, its queue is over half of its bound, and the socket took something within [`GRACE`]: such a
+//! - a consumer's socket is full, its queue is over a quarter of its bound, and the socket took something within [`GRACE`]: such a
 //!   reader is given time to take a burst before its queue overflows. One that does not read holds publishers up once, and no
 //!   longer than that; or
-//! - more than [`INBOX_BYTES_MAX`] of fan-out mail waits for the core.
+//! - more fan-out mail waits for the core than a few stages hold ([`Limits::stage_bytes`]).
 //!
 //! It costs one look per heavy connection and turn, and nothing while there is none.
 //!
@@ -24,13 +24,13 @@ use crate::limits::Limits;
 /// Queued toward a consumer that could be written to.
 const DEBT_BYTES: usize = 1 << 20;
 /// How long the last progress of a full socket counts as reading.
-const GRACE: Duration = Duration::from_millis(250);
-/// Fan-out mail that waits for a core.
-const INBOX_BYTES_MAX: usize = 4 << 20;
+const GRACE: Duration = Duration::from_secs(1);
+/// Fan-out mail that may wait for a core, in stages.
+const INBOX_STAGES: usize = 4;
 
 /// Bytes queued from which on a connection is looked at each turn.
 pub(super) fn heavy_bytes(limits: &Limits) -> usize {
-    DEBT_BYTES.min(limits.write_queue_bytes_max / 2)
+    DEBT_BYTES.min(limits.write_queue_bytes_max / 4)
 }
 
 impl<M: Mail> Io<M> {
@@ -38,7 +38,7 @@ impl<M: Mail> Io<M> {
     pub(super) fn pace(&mut self) -> bool {
         let (now, limits) = (self.now, &self.process.limits);
         let connections = &mut self.connections;
-        let mut in_debt = self.mailbox.fanout_bytes() > INBOX_BYTES_MAX;
+        let mut in_debt = self.mailbox.fanout_bytes() > INBOX_STAGES * limits.stage_bytes();
         self.lists.heavy.retain(|id| {
             let Some(conn) = connections.get_mut(id.slot, id.generation) else { return false };
             conn.flags.in_heavy = conn.queue.bytes() > heavy_bytes(limits) && conn.takes_pushes();
@@ -56,8 +56,8 @@ impl<M: Mail> Io<M> {
 fn is_debt(conn: &Connection, now: Now, limits: &Limits) -> bool {
     let queued = conn.queue.bytes();
     if conn.flags.writable {
-        queued > DEBT_BYTES.min(limits.write_queue_bytes_max / 2)
+        queued > DEBT_BYTES.min(limits.write_queue_bytes_max / 4)
     } else {
-        queued > limits.write_queue_bytes_max / 2 && !conn.progress_at.after(GRACE).is_due(now)
+        queued > limits.write_queue_bytes_max / 4 && !conn.progress_at.after(GRACE).is_due(now)
     }
 }

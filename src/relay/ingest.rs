@@ -7,7 +7,7 @@
 //! message of any connection that must not overtake them.
 //!
 //! Invariants: a job hands over nothing before its last line is valid; batches of one job reach an owner in order; a batch
-//! holds at most [`BATCH_EVENTS`] events, and more than [`BATCH_BYTES`] only if it holds one.
+//! holds at most [`BATCH_EVENTS`] events, and more than [`BATCH_BYTES`] (or a stage, if that is less) only if it holds one.
 
 use std::collections::VecDeque;
 
@@ -186,7 +186,7 @@ impl Ingest {
     pub fn push_live(&mut self, shared: &Shared, event: Event<'_>, claim: Option<ClaimNote>) {
         let owner = owner_of(shared, &event);
         let Some(batches) = self.live.get_mut(usize::from(owner.0)) else { return };
-        let batch = open_batch(batches, event.raw().len());
+        let batch = open_batch(shared, batches, event.raw().len());
         if batch.batch.is_empty() {
             batch.first_tick = 0;
         }
@@ -242,7 +242,7 @@ impl Job {
                 }
                 let owner = owner_of(shared, &event);
                 if let Some(batches) = self.batches.get_mut(usize::from(owner.0)) {
-                    let batch = open_batch(batches, event.raw().len());
+                    let batch = open_batch(shared, batches, event.raw().len());
                     batch.batch.push(event);
                     batch.ordinals.push(self.events);
                 }
@@ -292,10 +292,10 @@ fn owner_of(shared: &Shared, event: &Event<'_>) -> CoreId {
 }
 
 /// The last batch, or a new one if that is full.
-fn open_batch(batches: &mut Batches, event_bytes: usize) -> &mut OwnedBatch {
+fn open_batch<'a>(shared: &Shared, batches: &'a mut Batches, event_bytes: usize) -> &'a mut OwnedBatch {
+    let bytes_max = BATCH_BYTES.min(shared.limits.stage_bytes());
     let full = batches.back().is_none_or(|last| {
-        last.batch.len() >= BATCH_EVENTS
-            || (!last.batch.is_empty() && last.batch.bytes_len() + event_bytes > BATCH_BYTES)
+        last.batch.len() >= BATCH_EVENTS || (!last.batch.is_empty() && last.batch.bytes_len() + event_bytes > bytes_max)
     });
     if full {
         batches.push_back(Box::default());

@@ -66,9 +66,6 @@ use reader::{Reader, Wanted};
 use slow_consumer::REASON_SHUTDOWN;
 use stream::AskBounds;
 
-/// Bytes an owner on this core may have waiting before bodies are held back.
-const OWN_INPUT_BYTES_MAX: usize = 512 << 10;
-
 /// The activity relay of one core.
 #[derive(Debug)]
 pub struct Relay {
@@ -191,6 +188,17 @@ impl Relay {
         }
     }
 
+    /// A consumer that was cut takes no command any more: its claims end with the cut, not with its socket.
+    fn end_claims_of_cut(&mut self, out: &mut dyn Outbox<RelayMail>) {
+        while let Some(conn) = self.reader.take_cut() {
+            if let Some(party) = self.parties.get_mut(conn) {
+                let claims = std::mem::take(&mut party.claims);
+                self.lapsed.extend(claims.iter().map(|session| (conn, Arc::from(session))));
+            }
+        }
+        self.flush_live(out);
+    }
+
     /// The queues of all connections together are over their budget, and this one's is the largest.
     pub fn on_overflow(&mut self, out: &mut dyn Outbox<RelayMail>, conn: ConnId) {
         self.reader.cut(out, conn);
@@ -225,6 +233,7 @@ impl Relay {
         self.owner.run(&mut self.parser);
         self.carry(out);
         self.reader.settle_all(out);
+        self.end_claims_of_cut(out);
         self.release(out);
         if self.owner.has_work() || self.reader.has_requests() {
             Work::Left
@@ -328,7 +337,7 @@ impl Relay {
         let mut handed = Vec::new();
         ingest.hand_over(
             shared,
-            &mut |to| if to == *core { own_bytes.get() < OWN_INPUT_BYTES_MAX } else { out.ingest_room(to) },
+            &mut |to| if to == *core { own_bytes.get() < shared.limits.stage_bytes() } else { out.ingest_room(to) },
             &mut |to, input| {
                 own_bytes.set(own_bytes.get() + input.weight());
                 handed.push((to, input));
@@ -356,7 +365,7 @@ impl Relay {
     /// Whether events may come in: no consumer that reads is behind, and every owner has room.
     fn has_room(&self, out: &dyn Outbox<RelayMail>) -> bool {
         !out.congested()
-            && self.owner.waiting_bytes() < OWN_INPUT_BYTES_MAX
+            && self.owner.waiting_bytes() < self.shared.limits.stage_bytes()
             && (0..self.shared.cores())
                 .map(|core| CoreId(u16::try_from(core).unwrap_or(0)))
                 .all(|core| core == self.core || out.ingest_room(core))

@@ -30,8 +30,6 @@ use super::pages;
 
 /// Events admitted in one go before the turn moves on to its flush.
 const EVENTS_PER_TURN: usize = 512;
-/// Bytes admitted in one go.
-const BYTES_PER_TURN: usize = 512 << 10;
 /// Page requests served in one go.
 const PAGES_PER_TURN: usize = 16;
 
@@ -161,7 +159,8 @@ impl Owner {
         }
         self.hold = None;
         let (mut events, mut bytes, mut pages) = (0, 0, 0);
-        while events < EVENTS_PER_TURN && bytes < BYTES_PER_TURN && pages < PAGES_PER_TURN {
+        let (bytes_max, page_bytes) = (self.shared.limits.stage_bytes(), self.shared.limits.page_bytes());
+        while events < EVENTS_PER_TURN && bytes < bytes_max && pages < PAGES_PER_TURN {
             if let Some(mut current) = self.current.take() {
                 let begun = current.next;
                 let step = self.admit(&mut current);
@@ -200,7 +199,7 @@ impl Owner {
                 }
                 OwnerInput::ReadPage(request) => {
                     pages += 1;
-                    let page = pages::read(&mut self.directory, parser, self.arrival, *request);
+                    let page = pages::read(&mut self.directory, parser, self.arrival, page_bytes, *request);
                     let unknown =
                         page.items.iter().filter(|item| matches!(item, pages::PageItem::Unknown { .. })).count();
                     if unknown > 0 {

@@ -21,8 +21,6 @@ use super::event::{Parser, Position};
 use super::filter::Filter;
 use super::ownership::{SessionNote, SubRef};
 
-/// Bytes of events after which a page is full.
-const PAGE_BYTES: usize = 256 << 10;
 /// Bytes of events looked at for one page, matching or not.
 const SCAN_BYTES: usize = 1 << 20;
 
@@ -185,10 +183,17 @@ impl Page {
 }
 
 /// Reads the next page for `request`. `arrival` is the owner's newest arrival number.
-pub fn read(directory: &mut Directory, parser: &mut Parser, arrival: u64, request: PageRequest) -> Page {
+pub fn read(
+    directory: &mut Directory,
+    parser: &mut Parser,
+    arrival: u64,
+    bytes_max: usize,
+    request: PageRequest,
+) -> Page {
     let PageRequest { sub, filter, cursor } = request;
     let Cursor { snapshot, announce, live, mut phase } = cursor;
-    let writer = Writer { parser, filter: &filter, items: Vec::new(), bytes: Vec::new(), scanned: 0, named: None };
+    let writer =
+        Writer { parser, filter: &filter, items: Vec::new(), bytes: Vec::new(), bytes_max, scanned: 0, named: None };
     let mut reading = Reading { directory, writer, snapshot, announce };
     let next = loop {
         if reading.writer.is_full() {
@@ -260,7 +265,8 @@ impl Reading<'_> {
         self.writer.session(name, note);
         self.exhausted(earliest);
         let writer = &mut self.writer;
-        let end = self.directory.page(session, start, self.snapshot, PAGE_BYTES, &mut |stored| writer.event(&stored));
+        let end =
+            self.directory.page(session, start, self.snapshot, writer.room(), &mut |stored| writer.event(&stored));
         match end {
             Some(end) if !end.finished => Some((asked, Some(end.next))),
             _ => {
@@ -305,7 +311,8 @@ impl Reading<'_> {
         let note = SessionNote { lowest: buffer.marks().lowest_admitted(), earliest: buffer.earliest() };
         self.writer.session(name, note);
         let writer = &mut self.writer;
-        let end = self.directory.page(session, start, self.snapshot, PAGE_BYTES, &mut |stored| writer.event(&stored));
+        let end =
+            self.directory.page(session, start, self.snapshot, writer.room(), &mut |stored| writer.event(&stored));
         Some(Walk::behind(session, &end?))
     }
 
@@ -328,7 +335,7 @@ impl Reading<'_> {
             self.exhausted(earliest);
             let writer = &mut self.writer;
             let end =
-                self.directory.page_by_arrival(session, at, until, PAGE_BYTES, &mut |stored| writer.event(&stored));
+                self.directory.page_by_arrival(session, at, until, writer.room(), &mut |stored| writer.event(&stored));
             return Some(Walk::behind(session, &end?));
         }
     }
@@ -356,6 +363,7 @@ struct Writer<'a> {
     filter: &'a Filter,
     items: Vec<PageItem>,
     bytes: Vec<u8>,
+    bytes_max: usize,
     scanned: usize,
     /// Name of the session the last item belongs to.
     named: Option<(u32, u32)>,
@@ -363,7 +371,12 @@ struct Writer<'a> {
 
 impl Writer<'_> {
     fn is_full(&self) -> bool {
-        self.bytes.len() >= PAGE_BYTES || self.scanned >= SCAN_BYTES
+        self.bytes.len() >= self.bytes_max || self.scanned >= SCAN_BYTES
+    }
+
+    /// Bytes it still takes.
+    fn room(&self) -> usize {
+        self.bytes_max.saturating_sub(self.bytes.len())
     }
 
     fn append(&mut self, bytes: &[u8]) -> (u32, u32) {

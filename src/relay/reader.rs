@@ -54,6 +54,8 @@ pub struct Reader {
     requests: VecDeque<(CoreId, OwnerInput)>,
     /// Subscriptions just registered everywhere, to be answered.
     registered: VecDeque<SubRef>,
+    /// Peers just cut.
+    pub(super) cut: Vec<ConnId>,
 }
 
 impl Reader {
@@ -72,6 +74,7 @@ impl Reader {
             metrics,
             requests: VecDeque::new(),
             registered: VecDeque::new(),
+            cut: Vec::new(),
         }
     }
 
@@ -93,6 +96,11 @@ impl Reader {
     /// The next subscription that every owner knows now; its client is to be answered, then [`Reader::begin`] called.
     pub fn take_registered(&mut self) -> Option<SubRef> {
         self.registered.pop_front()
+    }
+
+    /// The next peer that was cut.
+    pub fn take_cut(&mut self) -> Option<ConnId> {
+        self.cut.pop()
     }
 
     /// Every owner has a bit.

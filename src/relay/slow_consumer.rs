@@ -121,6 +121,7 @@ impl Reader {
         }
         self.metrics.slow_consumers.increment();
         let binding = peer.binding;
+        self.cut.push(conn);
         let last = match binding {
             Binding::WebSocket => self.closing(REASON_SLOW, &self.handed_positions(out, conn, true)),
             Binding::Chunked | Binding::UntilClose => Vec::new(),
