@@ -235,6 +235,23 @@ fn an_announcement_names_any_session_without_breaking_the_stream() {
     }
 }
 
+#[test]
+fn the_last_position_there_is_has_nothing_behind_it() {
+    const LAST: u64 = 9_223_372_036_854_775_807;
+    let relay = bounded(1, 1);
+    for seq in [LAST - 1, LAST] {
+        relay.publish(&[event("s", seq).epoch(LAST).build()]);
+    }
+    let last = format!("s:{LAST}:{LAST}");
+    assert_eq!(resumed(&relay, "s", LAST, LAST - 1), [last.clone()]);
+    assert_eq!(resumed(&relay, "s", LAST, LAST), [""; 0]);
+    assert_eq!(resumed(&relay, "s", 0, 0), [format!("#replay-exhausted s {LAST}:{LAST}"), last]);
+    publish_range(&relay, "other", 1..=1);
+    assert_eq!(resumed(&relay, "s", LAST, LAST), [""; 0]);
+    let announced = resumed(&relay, "s", LAST, LAST - 1);
+    assert!(announced.len() == 1 && announced[0].starts_with("#replay-exhausted s "), "{announced:?}");
+}
+
 // ── whole sessions ──
 
 #[test]
