@@ -175,6 +175,43 @@ fn well_formed_chunks_make_one_body() {
 }
 
 #[test]
+fn what_surrounds_the_chunks_is_bounded() {
+    let relay = Relay::plain();
+    let before = relay.resident_kib();
+    let head = format!("{POST_HEAD}Transfer-Encoding: chunked\r\n\r\n");
+    for endless in [
+        format!("1;{}", "a".repeat(8 << 20)),
+        "0".repeat(8 << 20),
+        format!("0\r\n{}", "X-Trailer: a\r\n".repeat(600_000)),
+        format!("0\r\nX-Trailer: {}", "a".repeat(8 << 20)),
+    ] {
+        let mut http = Http::connect(&relay);
+        http.send_if_open(format!("{head}{endless}"));
+        http.response().expect_refusal(400, "bad-request");
+    }
+    let mut http = Http::connect(&relay);
+    http.send_if_open("\r\n".repeat(100_000));
+    http.response().expect_refusal(400, "bad-request");
+    let grown = relay.resident_kib().saturating_sub(before);
+    assert!(grown < 8 * 1024, "{grown} KiB kept of 32 MiB of framing");
+}
+
+#[test]
+fn a_body_nobody_asked_for_does_not_shift_what_follows() {
+    let relay = Relay::plain();
+    let chunked = "Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n";
+    for body in ["Content-Length: 5\r\n\r\nhello", chunked] {
+        for line in ["GET /healthz", "GET /events", "OPTIONS /events", "POST /nowhere", "GET /socket", "DELETE /events"]
+        {
+            let mut http = Http::connect(&relay);
+            http.send(format!("{line} HTTP/1.1\r\nHost: r\r\n{body}"));
+            http.response();
+            http.expect_alive();
+        }
+    }
+}
+
+#[test]
 fn other_versions_of_http_are_refused() {
     let relay = Relay::plain();
     for version in ["HTTP/2.0", "HTTP/3.0", "HTTP/0.9"] {

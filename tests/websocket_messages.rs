@@ -161,10 +161,20 @@ fn no_hello_in_time_is_refused() {
 }
 
 #[test]
-fn a_client_need_not_wait_for_the_answering_hello() {
-    let relay = Relay::plain();
+fn a_client_need_not_wait_for_any_answer() {
+    // On one core an answer may be there before its question has been put; on several it travels.
+    for cores in [1, 2, 4] {
+        let relay = Relay::start(|options| {
+            options.env("AEP_CORES", cores);
+        });
+        pipeline(&relay);
+    }
+}
+
+#[track_caller]
+fn pipeline(relay: &Relay) {
     let sent = event("s", 1).build();
-    let mut bytes = upgrade_request(&relay, &[]);
+    let mut bytes = upgrade_request(relay, &[]);
     for text in [
         &hello(r#""versions":["0.1"],"role":"both","identity":{"agent":"coder"}"#),
         r#"{"type":"subscribe","id":"a"}"#,
@@ -178,7 +188,7 @@ fn a_client_need_not_wait_for_the_answering_hello() {
     ] {
         bytes.extend(frame_bytes(true, opcode::TEXT, text.as_bytes()));
     }
-    let mut http = Http::connect(&relay);
+    let mut http = Http::connect(relay);
     http.send(bytes);
     let mut socket = Ws::accept(http);
     let types: Vec<String> = (0..8).map(|_| socket.json()["type"].as_str().unwrap().to_owned()).collect();
@@ -480,6 +490,71 @@ fn what_another_subscription_delivered_is_not_replayed_again() {
     relay.publish(&events[4..]);
     socket.expect(&events[4..]);
     socket.sync();
+}
+
+#[test]
+fn subscriptions_asked_for_at_once_share_one_replay() {
+    let relay = Relay::plain();
+    let events: Vec<String> = (1..=300).map(|seq| event("s", seq).build()).collect();
+    relay.publish(&events);
+    let mut socket = Ws::hello(&relay, "consumer", "watcher");
+    let asked: Vec<u8> = (0..20)
+        .flat_map(|n| {
+            let text = format!(r#"{{"type":"subscribe","id":"{n}","from":"all"}}"#);
+            frame_bytes(true, opcode::TEXT, text.as_bytes())
+        })
+        .collect();
+    socket.send(asked);
+    let (mut answers, mut delivered) = (Vec::new(), Vec::new());
+    while answers.len() < 20 || delivered.len() < events.len() {
+        let text = socket.message();
+        if text.starts_with(r#"{"type":"subscribed""#) { answers.push(text) } else { delivered.push(text) }
+    }
+    let expected: Vec<String> = (0..20).map(|n| format!(r#"{{"type":"subscribed","id":"{n}"}}"#)).collect();
+    assert_eq!(answers, expected, "answered in order");
+    assert_eq!(delivered, events, "each event once, in order");
+    socket.sync();
+}
+
+#[test]
+fn an_unsubscribe_ends_a_replay_under_way() {
+    let relay = Relay::plain();
+    let padding = format!(r#"{{"p":"{}"}}"#, "x".repeat(10_000));
+    let events: Vec<String> = (1..=1500).map(|seq| event("s", seq).data(&padding).build()).collect();
+    relay.publish(&events);
+    let mut socket = Ws::hello(&relay, "consumer", "watcher");
+    socket.subscribe("s", r#""from":"all""#);
+    socket.expect(&events[..1]);
+    socket.text(r#"{"type":"unsubscribe","id":"s"}"#);
+    let mut delivered = 1;
+    loop {
+        let text = socket.message();
+        if text == r#"{"type":"unsubscribed","id":"s"}"# {
+            break;
+        }
+        assert!(text == events[delivered], "event {delivered}");
+        delivered += 1;
+    }
+    let later = event("s", 9999).build();
+    relay.publish(&[&later]);
+    socket.sync();
+    socket.subscribe("s", r#""filter":{"id":"none"},"from":"all""#);
+    socket.sync();
+}
+
+#[test]
+fn a_close_behind_a_subscription_is_answered() {
+    let relay = Relay::plain();
+    relay.publish(&(1..=500).map(|seq| event("s", seq).build()).collect::<Vec<_>>());
+    for from in ["[]", "\"all\""] {
+        let mut socket = Ws::hello(&relay, "consumer", "watcher");
+        let subscribe = format!(r#"{{"type":"subscribe","id":"s","from":{from}}}"#);
+        let close = frame_bytes(true, opcode::CLOSE, &1000_u16.to_be_bytes());
+        socket.send([frame_bytes(true, opcode::TEXT, subscribe.as_bytes()), close].concat());
+        while socket.recv().opcode != opcode::CLOSE {}
+        socket.expect_end();
+    }
+    wait_until("the subscriptions are forgotten", || relay.count("subscribers") == 0);
 }
 
 #[test]
