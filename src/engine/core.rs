@@ -271,6 +271,7 @@ impl<S: Service> Core<S> {
             }
         }
         while *letters > 0
+            && self.service.takes_ingest()
             && let Some(letter) = self.io.mailbox.next_ingest()
         {
             *letters -= 1;

@@ -138,6 +138,12 @@ impl<M: Mail> Mailbox<M> {
         }
     }
 
+    /// Whether some core has more than `bytes_max` of fan-out mail before it. Senders ask themselves: a core in the middle of
+    /// a long turn cannot tell.
+    pub(super) fn is_some_fanout_over(&self, bytes_max: usize) -> bool {
+        self.bells.iter().any(|bell| bell.fanout_bytes.load(Ordering::Relaxed) > bytes_max)
+    }
+
     /// Whether that core's ingest lane holds less than `bytes_max`.
     pub(super) fn ingest_room(&self, to: CoreId, bytes_max: usize) -> bool {
         let bell = self.bells.get(usize::from(to.0));

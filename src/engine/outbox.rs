@@ -4,10 +4,12 @@
 //! connection and does nothing if it is gone, over, or not of the kind that the call is for.
 
 use crate::base::time::{Deadline, Now};
+use tracing::info;
+
 use crate::engine::connection::{Farewell, Half, NEVER};
 use crate::engine::event_stream::EventStream;
 use crate::engine::io::{Io, arm, count_backlog};
-use crate::engine::pacing::heavy_bytes;
+use crate::engine::pacing::{fanout_bytes_max, heavy_bytes};
 use crate::engine::service::{
     ConnId, CoreId, Ending, EventStreamOpen, Lane, Mail, Outbox, Pushed, Response, Run, Unsent, WebSocketClose,
 };
@@ -78,6 +80,13 @@ impl<M: Mail> Outbox<M> for Io<M> {
             return;
         };
         let backlog = conn.queue.backlog_bytes();
+        info!(
+            slot = id.slot,
+            queued_bytes = conn.queue.bytes(),
+            socket_full = !conn.flags.writable,
+            quiet_ms = self.now.0.saturating_sub(conn.progress_at.0),
+            "slow consumer cut"
+        );
         let message_len = conn.message_len();
         conn.queue.cut(&mut self.blocks, message_len);
         count_backlog(&self.process, &self.metrics, backlog, conn.queue.backlog_bytes());
@@ -179,8 +188,12 @@ impl<M: Mail> Outbox<M> for Io<M> {
         self.mailbox.ingest_room(to, self.process.limits.stage_bytes())
     }
 
+    fn admitted(&mut self, bytes: usize) {
+        self.process.count_admitted(bytes);
+    }
+
     fn congested(&self) -> bool {
-        self.process.is_congested()
+        self.process.is_congested() || self.mailbox.is_some_fanout_over(fanout_bytes_max(&self.process.limits))
     }
 }
 

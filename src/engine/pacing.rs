@@ -1,30 +1,34 @@
 //! Whether publishers have to wait: a core publishes that it is *in debt* while it is behind with consumers that do read
 //! (contract §9: a consumer that reads is never cut because the relay itself is behind).
 //!
-//! Owns that judgement; who waits, and how, is the service's business ([`Outbox::congested`]). A core is in debt while
+//! Owns that judgement; who waits, and how, is the service's business ([`Outbox::congested`]). Publishers
 //!
-//! - a consumer whose socket would take something has more than [`DEBT_BYTES`] queued: that is our own doing; or
-//! - a consumer's socket is full, its queue is over a quarter of its bound, and the socket took something within [`GRACE`]: such a
-//!   reader is given time to take a burst before its queue overflows. One that does not read holds publishers up once, and no
-//!   longer than that; or
-//! - more fan-out mail waits for the core than a few stages hold ([`Limits::stage_bytes`]).
+//! - *stop* while a consumer whose socket would take something has more than [`DEBT_BYTES`] queued, which is our own doing; and
+//!   while all backlogs together are over half of their bound and some consumer that has one reads;
+//! - *slow down* while a consumer's socket is full, its queue is over a quarter of its bound, and the socket took something
+//!   within [`GRACE`]: what may be admitted in that time is less than what is left of the queue ([`Throttle`]). So a burst
+//!   waits for a reader that reads, while one that does not read costs a steady flow nothing.
+//!
+//! Besides, publishers wait while more fan-out mail is before some core than a few stages hold ([`fanout_bytes_max`]); who sends
+//! looks for himself, because a core in the middle of a long turn cannot tell.
 //!
 //! It costs one look per heavy connection and turn, and nothing while there is none.
 //!
 //! [`Outbox::congested`]: crate::engine::service::Outbox::congested
 
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::base::time::Now;
 use crate::engine::connection::Connection;
 use crate::engine::io::Io;
-use crate::engine::service::Mail;
+use crate::engine::service::{ConnId, Mail};
 use crate::limits::Limits;
 
 /// Queued toward a consumer that could be written to.
 const DEBT_BYTES: usize = 1 << 20;
 /// How long the last progress of a full socket counts as reading.
-const GRACE: Duration = Duration::from_secs(1);
+const GRACE: Duration = Duration::from_secs(2);
 /// Fan-out mail that may wait for a core, in stages.
 const INBOX_STAGES: usize = 4;
 
@@ -33,31 +37,111 @@ pub(super) fn heavy_bytes(limits: &Limits) -> usize {
     DEBT_BYTES.min(limits.write_queue_bytes_max / 4)
 }
 
+/// How far a core is behind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Debt {
+    /// Not.
+    None,
+    /// Some consumer needs time.
+    Slow,
+    /// It has to write first.
+    Stop,
+}
+
+/// What may be admitted while publishers are slowed down: half a queue in [`GRACE`], a stage at once. One for the process.
+#[derive(Debug)]
+pub(super) struct Throttle {
+    bytes_per_second: u64,
+    bytes_max: i64,
+    /// Below 0 after more was taken at once than there was: that is waited for, too.
+    room: AtomicI64,
+    refilled: AtomicU64,
+}
+
+impl Throttle {
+    pub(super) fn new(limits: &Limits) -> Self {
+        let bytes_max = bytes(limits.stage_bytes());
+        Self {
+            bytes_per_second: (limits.write_queue_bytes_max / 2) as u64 / GRACE.as_secs(),
+            bytes_max,
+            room: AtomicI64::new(bytes_max),
+            refilled: AtomicU64::new(0),
+        }
+    }
+
+    pub(super) fn is_used_up(&self) -> bool {
+        self.room.load(Ordering::Relaxed) <= 0
+    }
+
+    pub(super) fn take(&self, taken: usize) {
+        self.room.fetch_sub(bytes(taken), Ordering::Relaxed);
+    }
+
+    /// Adds what has become free since the last refill, whichever core made that.
+    pub(super) fn refill(&self, now: Now) {
+        let before = self.refilled.load(Ordering::Relaxed);
+        let free = now.0.saturating_sub(before).saturating_mul(self.bytes_per_second) / 1000;
+        if free == 0 || self.refilled.compare_exchange(before, now.0, Ordering::Relaxed, Ordering::Relaxed).is_err() {
+            return;
+        }
+        let more = |room: i64| Some(room.saturating_add(free.cast_signed()).min(self.bytes_max));
+        let _always = self.room.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
+    }
+}
+
+fn bytes(count: usize) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}
+
+/// Fan-out mail that may wait for a core.
+pub(super) fn fanout_bytes_max(limits: &Limits) -> usize {
+    INBOX_STAGES * limits.stage_bytes()
+}
+
 impl<M: Mail> Io<M> {
     /// Judges and publishes; answers whether this core is in debt.
     pub(super) fn pace(&mut self) -> bool {
         let (now, limits) = (self.now, &self.process.limits);
         let connections = &mut self.connections;
-        let mut in_debt = self.mailbox.fanout_bytes() > INBOX_STAGES * limits.stage_bytes();
+        let mut debt = Debt::None;
         self.lists.heavy.retain(|id| {
             let Some(conn) = connections.get_mut(id.slot, id.generation) else { return false };
             conn.flags.in_heavy = conn.queue.bytes() > heavy_bytes(limits) && conn.takes_pushes();
-            in_debt |= conn.flags.in_heavy && is_debt(conn, now, limits);
+            if conn.flags.in_heavy {
+                debt = debt.max(debt_of(conn, now, limits));
+            }
             conn.flags.in_heavy
         });
-        self.process.set_debt(self.core, in_debt);
-        if in_debt {
+        if debt != Debt::Stop && self.process.is_backlog_crowded() {
+            let reads = |id: &ConnId| {
+                let conn = connections.get(id.slot, id.generation);
+                conn.is_some_and(|conn| conn.queue.backlog_bytes() > 0 && conn.takes_pushes() && is_reading(conn, now))
+            };
+            if self.lists.lagging.iter().chain(&self.lists.consumers).any(reads) {
+                debt = Debt::Stop;
+            }
+        }
+        self.process.set_debt(self.core, debt);
+        self.process.refill(now);
+        if debt != Debt::None {
             self.metrics.congested_turns.increment();
         }
-        in_debt
+        debt != Debt::None
     }
 }
 
-fn is_debt(conn: &Connection, now: Now, limits: &Limits) -> bool {
+fn debt_of(conn: &Connection, now: Now, limits: &Limits) -> Debt {
     let queued = conn.queue.bytes();
-    if conn.flags.writable {
-        queued > DEBT_BYTES.min(limits.write_queue_bytes_max / 4)
+    if conn.flags.writable && queued > DEBT_BYTES.min(limits.write_queue_bytes_max / 4) {
+        Debt::Stop
+    } else if !conn.flags.writable && queued > limits.write_queue_bytes_max / 4 && is_reading(conn, now) {
+        Debt::Slow
     } else {
-        queued > limits.write_queue_bytes_max / 4 && !conn.progress_at.after(GRACE).is_due(now)
+        Debt::None
     }
+}
+
+/// Whether its socket would take something, or has not long ago.
+fn is_reading(conn: &Connection, now: Now) -> bool {
+    conn.flags.writable || !conn.progress_at.after(GRACE).is_due(now)
 }

@@ -9,7 +9,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
+use crate::base::time::Now;
 use crate::engine::mailbox::Bell;
+use crate::engine::pacing::{Debt, Throttle};
 use crate::engine::service::{ConnId, CoreId};
 use crate::limits::{CORES_MAX, Limits};
 
@@ -29,8 +31,11 @@ pub(super) struct Process {
     receiving_bytes: AtomicUsize,
     favoured: AtomicU64,
     backlog_bytes: AtomicUsize,
-    /// One bit per core that is behind with its consumers.
-    debts: AtomicU64,
+    /// One bit per core that is far behind with its consumers.
+    stops: AtomicU64,
+    /// One bit per core with consumers that need time.
+    slows: AtomicU64,
+    throttle: Throttle,
     draining: AtomicBool,
 }
 
@@ -57,6 +62,7 @@ impl Process {
     pub(super) fn new(limits: Limits, bells: Arc<[Bell]>) -> Self {
         assert!((1..=CORES_MAX).contains(&bells.len()), "a process has 1 to {CORES_MAX} cores");
         Self {
+            throttle: Throttle::new(&limits),
             limits,
             loads: bells.iter().map(|_| Load::default()).collect(),
             bells,
@@ -64,7 +70,8 @@ impl Process {
             receiving_bytes: AtomicUsize::new(0),
             favoured: AtomicU64::new(NOBODY),
             backlog_bytes: AtomicUsize::new(0),
-            debts: AtomicU64::new(0),
+            stops: AtomicU64::new(0),
+            slows: AtomicU64::new(0),
             draining: AtomicBool::new(false),
         }
     }
@@ -142,6 +149,11 @@ impl Process {
         self.backlog_bytes.load(Ordering::Relaxed) > self.limits.backlog_bytes_max
     }
 
+    /// Whether all backlogs together are over half of their bound.
+    pub(super) fn is_backlog_crowded(&self) -> bool {
+        self.backlog_bytes.load(Ordering::Relaxed) > self.limits.backlog_bytes_max / 2
+    }
+
     /// Publishes the core's largest backlog. While all together are over their bound, answers whether it is this core that has
     /// the largest of all; otherwise wakes the one that has, so that it finds out.
     pub(super) fn has_largest_backlog(&self, core: CoreId, bytes: usize) -> bool {
@@ -161,23 +173,32 @@ impl Process {
         }
     }
 
-    /// Publishes whether the core is behind with consumers that do read.
-    pub(super) fn set_debt(&self, core: CoreId, in_debt: bool) {
-        let bit = 1 << core.0;
-        // Asked every turn: the shared line is only written on a change.
-        if (self.debts.load(Ordering::Relaxed) & bit != 0) == in_debt {
-            return;
-        }
-        if in_debt {
-            self.debts.fetch_or(bit, Ordering::Relaxed);
-        } else {
-            self.debts.fetch_and(!bit, Ordering::Relaxed);
+    /// Publishes how far the core is behind with consumers that do read.
+    pub(super) fn set_debt(&self, core: CoreId, debt: Debt) {
+        set_bit(&self.stops, core, debt == Debt::Stop);
+        set_bit(&self.slows, core, debt == Debt::Slow);
+    }
+
+    /// Whether publishers have to wait: some core is far behind; or some core asks for time and what may be admitted
+    /// meanwhile is used up.
+    pub(super) fn is_congested(&self) -> bool {
+        self.stops.load(Ordering::Relaxed) != 0 || (self.is_slow() && self.throttle.is_used_up())
+    }
+
+    fn is_slow(&self) -> bool {
+        self.slows.load(Ordering::Relaxed) != 0
+    }
+
+    /// Bytes of events have been admitted.
+    pub(super) fn count_admitted(&self, bytes: usize) {
+        if self.is_slow() {
+            self.throttle.take(bytes);
         }
     }
 
-    /// Whether some core is behind.
-    pub(super) fn is_congested(&self) -> bool {
-        self.debts.load(Ordering::Relaxed) != 0
+    /// Lets time pass for what may be admitted.
+    pub(super) fn refill(&self, now: Now) {
+        self.throttle.refill(now);
     }
 
     fn load(&self, core: CoreId) -> Option<&Load> {
@@ -190,6 +211,19 @@ fn count(total: &AtomicUsize, before: usize, now: usize) {
         total.fetch_add(now - before, Ordering::Relaxed);
     } else if before > now {
         total.fetch_sub(before - now, Ordering::Relaxed);
+    }
+}
+
+fn set_bit(mask: &AtomicU64, core: CoreId, on: bool) {
+    let bit = 1 << core.0;
+    // Written only on a change: the line is read by all cores.
+    if (mask.load(Ordering::Relaxed) & bit != 0) == on {
+        return;
+    }
+    if on {
+        mask.fetch_or(bit, Ordering::Relaxed);
+    } else {
+        mask.fetch_and(!bit, Ordering::Relaxed);
     }
 }
 

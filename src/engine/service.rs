@@ -65,6 +65,10 @@ pub trait Service {
     /// The service's own alarm of a connection ([`Outbox::arm`]) went off. One shot.
     fn on_alarm(&mut self, out: &mut dyn Outbox<Self::Mail>, conn: ConnId);
 
+    /// Whether more ingest mail is taken. What is not taken waits in the lane and counts against [`Outbox::ingest_room`], so
+    /// that senders wait instead of filling the service's own queues.
+    fn takes_ingest(&self) -> bool;
+
     /// Mail from a service of another core (or this one).
     fn on_mail(&mut self, out: &mut dyn Outbox<Self::Mail>, from: CoreId, mail: Self::Mail);
 
@@ -338,4 +342,6 @@ pub trait Outbox<M> {
     fn ingest_room(&self, to: CoreId) -> bool;
     /// Whether some core is behind with consumers that do read: publishers must wait until this is false.
     fn congested(&self) -> bool;
+    /// Tells that bytes of events were admitted, which counts while publishers are slowed down.
+    fn admitted(&mut self, bytes: usize);
 }

@@ -288,6 +288,10 @@ impl Service for Gateway {
         self.relay.on_overflow(out, conn);
     }
 
+    fn takes_ingest(&self) -> bool {
+        self.relay.takes_ingest()
+    }
+
     fn on_mail(&mut self, out: &mut dyn Outbox<RelayMail>, from: CoreId, mail: RelayMail) {
         self.relay.on_mail(out, from, mail);
     }

@@ -244,6 +244,12 @@ impl Relay {
         }
     }
 
+    /// Whether the owner takes more from other cores.
+    #[must_use]
+    pub fn takes_ingest(&self) -> bool {
+        self.owner.waiting_bytes() < self.shared.limits.stage_bytes()
+    }
+
     /// Mail from the relay of another core.
     pub fn on_mail(&mut self, out: &mut dyn Outbox<RelayMail>, from: CoreId, mail: RelayMail) {
         match mail {
@@ -333,16 +339,22 @@ impl Relay {
             return;
         }
         let Self { core, shared, ingest, owner, .. } = self;
-        let own_bytes = Cell::new(owner.waiting_bytes());
+        let stage_bytes = shared.limits.stage_bytes();
+        let waiting_bytes = owner.waiting_bytes();
+        let handed_bytes = Cell::new(0);
         let mut handed = Vec::new();
         ingest.hand_over(
             shared,
-            &mut |to| if to == *core { own_bytes.get() < shared.limits.stage_bytes() } else { out.ingest_room(to) },
+            &mut |to| {
+                let here = to == *core;
+                handed_bytes.get() < stage_bytes && if here { waiting_bytes < stage_bytes } else { out.ingest_room(to) }
+            },
             &mut |to, input| {
-                own_bytes.set(own_bytes.get() + input.weight());
+                handed_bytes.set(handed_bytes.get() + input.weight());
                 handed.push((to, input));
             },
         );
+        out.admitted(handed_bytes.get());
         for (to, input) in handed {
             self.send_to_owner(out, to, input);
         }
@@ -352,6 +364,7 @@ impl Relay {
     fn flush_live(&mut self, out: &mut dyn Outbox<RelayMail>) {
         let mut handed = Vec::new();
         self.ingest.flush_live(&self.shared, &mut |to, input| handed.push((to, input)));
+        out.admitted(handed.iter().map(|(_, input)| input.weight()).sum());
         for (to, input) in handed {
             self.send_to_owner(out, to, input);
         }
@@ -365,7 +378,7 @@ impl Relay {
     /// Whether events may come in: no consumer that reads is behind, and every owner has room.
     fn has_room(&self, out: &dyn Outbox<RelayMail>) -> bool {
         !out.congested()
-            && self.owner.waiting_bytes() < self.shared.limits.stage_bytes()
+            && self.takes_ingest()
             && (0..self.shared.cores())
                 .map(|core| CoreId(u16::try_from(core).unwrap_or(0)))
                 .all(|core| core == self.core || out.ingest_room(core))

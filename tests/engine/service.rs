@@ -200,6 +200,10 @@ impl Service for Demo {
 
     fn on_alarm(&mut self, _out: Out<'_>, _conn: ConnId) {}
 
+    fn takes_ingest(&self) -> bool {
+        true
+    }
+
     fn on_mail(&mut self, out: Out<'_>, _from: CoreId, mail: Letter) {
         match mail {
             Letter::Admit(event) => {
