@@ -1,5 +1,7 @@
 //! Shutdown, the end without one, and the start after it (contract §1; §6 for the closing frame).
 
+#![allow(clippy::unwrap_used, reason = "a broken expectation is how a test fails")]
+
 mod support;
 
 use std::collections::HashSet;

@@ -1,5 +1,7 @@
 //! Thousands of consumers at once: each gets every event, and a shutdown parts from all of them in order.
 
+#![allow(clippy::unwrap_used, reason = "a broken expectation is how a test fails")]
+
 mod support;
 
 use std::collections::HashMap;

@@ -36,6 +36,8 @@ pub(super) struct Connection {
     pub(super) timers: Timers,
     /// When the socket last took something, or something was queued for an idle one.
     pub(super) progress_at: Now,
+    /// When its queue was last empty.
+    pub(super) behind_since: Now,
     /// What it counts for in the process's receiving bytes.
     pub(super) receiving_bytes: usize,
     pub(super) flags: Flags,
@@ -191,6 +193,7 @@ impl Connection {
             leftover: None,
             timers: Timers { deadline: NEVER, alarm: NEVER, armed: NEVER },
             progress_at: now,
+            behind_since: now,
             receiving_bytes: 0,
             flags: Flags { writable: true, ..Flags::default() },
         }

@@ -215,6 +215,7 @@ impl<M: Mail> Io<M> {
         let Some(conn) = self.connections.get_mut(id.slot, id.generation) else { return };
         if conn.queue.is_empty() {
             conn.progress_at = self.now;
+            conn.behind_since = self.now;
         }
         conn.queue.push(&mut self.blocks, run, mark);
         if let Half::EventStream(half) = &mut conn.half {

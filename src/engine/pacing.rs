@@ -6,7 +6,7 @@
 //! - *stop* while a consumer whose socket would take something has more than [`DEBT_BYTES`] queued, which is our own doing; and
 //!   while all backlogs together are over half of their bound and some consumer that has one reads;
 //! - *slow down* while a consumer's socket is full, its queue is over a quarter of its bound, and the socket took something
-//!   within [`GRACE`]: what may be admitted in that time is less than what is left of the queue ([`Throttle`]). So a burst
+//!   within [`GRACE`], and it was caught up within [`PATIENCE`]: what may be admitted in that time is less than what is left of the queue ([`Throttle`]). So a burst
 //!   waits for a reader that reads, while one that does not read costs a steady flow nothing.
 //!
 //! Besides, publishers wait while more fan-out mail is before some core than a few stages hold ([`fanout_bytes_max`]); who sends
@@ -27,6 +27,8 @@ use crate::limits::Limits;
 
 /// Queued toward a consumer that could be written to.
 const DEBT_BYTES: usize = 1 << 20;
+/// How long a consumer that does not catch up is waited for: one that trickles must not slow publishers down for ever.
+const PATIENCE: Duration = Duration::from_secs(15);
 /// How long the last progress of a full socket counts as reading.
 const GRACE: Duration = Duration::from_secs(2);
 /// Fan-out mail that may wait for a core, in stages.
@@ -141,7 +143,8 @@ fn debt_of(conn: &Connection, now: Now, limits: &Limits) -> Debt {
     }
 }
 
-/// Whether its socket would take something, or has not long ago.
+/// Whether its socket would take something, or has not long ago, and it has not been behind for ever.
 fn is_reading(conn: &Connection, now: Now) -> bool {
-    conn.flags.writable || !conn.progress_at.after(GRACE).is_due(now)
+    let takes = conn.flags.writable || !conn.progress_at.after(GRACE).is_due(now);
+    takes && !conn.behind_since.after(PATIENCE).is_due(now)
 }

@@ -3,6 +3,7 @@
 //! Where a tool is missing, its tests say so on standard error and pass; with `AEP_INTEROP=require` they fail instead.
 //! The SDK is found through the interpreter in `AEP_PYTHON` (default `python3`).
 
+#![allow(clippy::unwrap_used, reason = "a broken expectation is how a test fails")]
 #![allow(unreachable_pub, reason = "the modules of a test crate have no other users")]
 
 #[path = "../support/mod.rs"]
