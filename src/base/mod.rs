@@ -3,3 +3,4 @@
 pub mod segment_pool;
 pub mod slab;
 pub mod time;
+pub mod token_bucket;

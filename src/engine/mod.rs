@@ -114,7 +114,8 @@ impl Engine {
         let polls = (0..cores).map(|_| Poll::new()).collect::<Result<Vec<_>>>()?;
         let bells = polls.iter().map(|poll| Ok(Bell::new(Waker::new(poll.registry(), token::WAKER)?)));
         let bells: Arc<[Bell]> = bells.collect::<Result<Vec<_>>>()?.into();
-        let process = Arc::new(Process::new(config.limits, bells.clone()));
+        let throttle = pacing::throttle(&config.limits);
+        let process = Arc::new(Process::new(config.limits, bells.clone(), throttle));
         let (to, incoming): (Vec<_>, Vec<_>) = (0..cores).map(|_| unbounded()).unzip();
         let clock = Clock::start();
         let resources = polls.into_iter().zip(listeners).zip(mailbox::mailboxes(&bells)).zip(incoming);

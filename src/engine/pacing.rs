@@ -6,7 +6,7 @@
 //! - *stop* while a consumer whose socket would take something has more than [`DEBT_BYTES`] queued, which is our own doing; and
 //!   while all backlogs together are over half of their bound and some consumer that has one reads;
 //! - *slow down* while a consumer's socket is full, its queue is over a quarter of its bound, and the socket took something
-//!   within [`GRACE`], and it was caught up within [`PATIENCE`]: what may be admitted in that time is less than what is left of the queue ([`Throttle`]). So a burst
+//!   within [`GRACE`], and it was caught up within [`PATIENCE`]: what may be admitted in that time is less than what is left of the queue ([`throttle`]). So a burst
 //!   waits for a reader that reads, while one that does not read costs a steady flow nothing.
 //!
 //! Besides, publishers wait while more fan-out mail is before some core than a few stages hold ([`fanout_bytes_max`]); who sends
@@ -16,12 +16,13 @@
 //!
 //! [`Outbox::congested`]: crate::engine::service::Outbox::congested
 
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::base::time::Now;
+use crate::base::token_bucket::TokenBucket;
 use crate::engine::connection::Connection;
 use crate::engine::io::Io;
+use crate::engine::process::Debt;
 use crate::engine::service::{ConnId, Mail};
 use crate::limits::Limits;
 
@@ -39,60 +40,9 @@ pub(super) fn heavy_bytes(limits: &Limits) -> usize {
     DEBT_BYTES.min(limits.write_queue_bytes_max / 4)
 }
 
-/// How far a core is behind.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Debt {
-    /// Not.
-    None,
-    /// Some consumer needs time.
-    Slow,
-    /// It has to write first.
-    Stop,
-}
-
 /// What may be admitted while publishers are slowed down: half a queue in [`GRACE`], a stage at once. One for the process.
-#[derive(Debug)]
-pub(super) struct Throttle {
-    bytes_per_second: u64,
-    bytes_max: i64,
-    /// Below 0 after more was taken at once than there was: that is waited for, too.
-    room: AtomicI64,
-    refilled: AtomicU64,
-}
-
-impl Throttle {
-    pub(super) fn new(limits: &Limits) -> Self {
-        let bytes_max = bytes(limits.stage_bytes());
-        Self {
-            bytes_per_second: (limits.write_queue_bytes_max / 2) as u64 / GRACE.as_secs(),
-            bytes_max,
-            room: AtomicI64::new(bytes_max),
-            refilled: AtomicU64::new(0),
-        }
-    }
-
-    pub(super) fn is_used_up(&self) -> bool {
-        self.room.load(Ordering::Relaxed) <= 0
-    }
-
-    pub(super) fn take(&self, taken: usize) {
-        self.room.fetch_sub(bytes(taken), Ordering::Relaxed);
-    }
-
-    /// Adds what has become free since the last refill, whichever core made that.
-    pub(super) fn refill(&self, now: Now) {
-        let before = self.refilled.load(Ordering::Relaxed);
-        let free = now.0.saturating_sub(before).saturating_mul(self.bytes_per_second) / 1000;
-        if free == 0 || self.refilled.compare_exchange(before, now.0, Ordering::Relaxed, Ordering::Relaxed).is_err() {
-            return;
-        }
-        let more = |room: i64| Some(room.saturating_add(free.cast_signed()).min(self.bytes_max));
-        let _always = self.room.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
-    }
-}
-
-fn bytes(count: usize) -> i64 {
-    i64::try_from(count).unwrap_or(i64::MAX)
+pub(super) fn throttle(limits: &Limits) -> TokenBucket {
+    TokenBucket::new((limits.write_queue_bytes_max / 2) as u64 / GRACE.as_secs(), limits.stage_bytes())
 }
 
 /// Fan-out mail that may wait for a core.

@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use crate::base::time::Now;
+use crate::base::token_bucket::TokenBucket;
 use crate::engine::mailbox::Bell;
-use crate::engine::pacing::{Debt, Throttle};
 use crate::engine::service::{ConnId, CoreId};
 use crate::limits::{CORES_MAX, Limits};
 
@@ -35,7 +35,8 @@ pub(super) struct Process {
     stops: AtomicU64,
     /// One bit per core with consumers that need time.
     slows: AtomicU64,
-    throttle: Throttle,
+    /// What may be admitted while some core needs time.
+    throttle: TokenBucket,
     draining: AtomicBool,
 }
 
@@ -45,6 +46,17 @@ pub(super) struct Process {
 struct Load {
     connections: AtomicUsize,
     largest_backlog_bytes: AtomicUsize,
+}
+
+/// How far a core is behind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Debt {
+    /// Not.
+    None,
+    /// Some consumer needs time.
+    Slow,
+    /// It has to write first.
+    Stop,
 }
 
 /// The name of a connection among all cores.
@@ -59,10 +71,10 @@ impl Favour {
 }
 
 impl Process {
-    pub(super) fn new(limits: Limits, bells: Arc<[Bell]>) -> Self {
+    pub(super) fn new(limits: Limits, bells: Arc<[Bell]>, throttle: TokenBucket) -> Self {
         assert!((1..=CORES_MAX).contains(&bells.len()), "a process has 1 to {CORES_MAX} cores");
         Self {
-            throttle: Throttle::new(&limits),
+            throttle,
             limits,
             loads: bells.iter().map(|_| Load::default()).collect(),
             bells,
@@ -182,7 +194,7 @@ impl Process {
     /// Whether publishers have to wait: some core is far behind; or some core asks for time and what may be admitted
     /// meanwhile is used up.
     pub(super) fn is_congested(&self) -> bool {
-        self.stops.load(Ordering::Relaxed) != 0 || (self.is_slow() && self.throttle.is_used_up())
+        self.stops.load(Ordering::Relaxed) != 0 || (self.is_slow() && self.throttle.is_empty())
     }
 
     fn is_slow(&self) -> bool {
@@ -237,7 +249,7 @@ mod tests {
         let mut limits = Limits::default();
         change(&mut limits);
         let bell = || Bell::new(Waker::new(Poll::new().unwrap().registry(), Token(0)).unwrap());
-        Process::new(limits, (0..cores).map(|_| bell()).collect())
+        Process::new(limits, (0..cores).map(|_| bell()).collect(), TokenBucket::new(1000, 100))
     }
 
     #[test]
