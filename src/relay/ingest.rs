@@ -3,23 +3,25 @@
 //!
 //! A POST is a [`Job`]: first every line is parsed, a slice per turn so that a large body stalls nobody; only then is
 //! anything handed over, batch by batch, as fast as owners and consumers take it. The 202 follows the acknowledgement of
-//! every owner touched. A WebSocket's events are collected during a turn and handed over at its end, or before the next
-//! message of any connection that must not overtake them.
+//! every batch, and the evictions that these owe (`session_cap.rs`). A WebSocket's events are collected during a turn and
+//! handed over at its end, or before the next message of any connection that must not overtake them.
 //!
 //! Invariants: a job hands over nothing before its last line is valid; batches of one job reach an owner in order; a batch
-//! holds at most [`BATCH_EVENTS`] events, and more than [`BATCH_BYTES`] (or a stage, if that is less) only if it holds one.
+//! holds at most [`BATCH_EVENTS`] events, and more than [`BATCH_BYTES`] (or a stage, if that is less) only if it holds one;
+//! a POST once begun is admitted and settled to its end, whether or not its connection is still there.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 
 use memchr::memchr;
 
 use crate::engine::service::{ConnId, CoreId, Response};
 
+use super::barrier::Barrier;
 use super::claims::ClaimNote;
 use super::error::{Code, Fields, Refusal, json_response};
 use super::event::{Event, EventFault, Parser, Scope};
-use super::ownership::{OwnedBatch, OwnerInput, Shared};
-use super::peer::ByConn;
+use super::ownership::{OwnedBatch, OwnerInput, Receipt, Shared};
+use super::session_cap::{Answer, Settlement};
 
 /// Events of one batch.
 const BATCH_EVENTS: usize = 256;
@@ -43,6 +45,7 @@ type Batches = VecDeque<Box<OwnedBatch>>;
 /// A POST on its way to the owners.
 #[derive(Debug)]
 struct Job {
+    number: u64,
     conn: ConnId,
     fields: Fields,
     body: Vec<u8>,
@@ -58,22 +61,28 @@ struct Job {
     parsed: bool,
 }
 
-/// A POST whose owners have not all acknowledged.
+/// A POST whose batches are not all acknowledged.
 #[derive(Debug)]
 struct Waiting {
+    conn: ConnId,
     fields: Fields,
     missing: usize,
     accepted: u32,
+    owed: usize,
 }
 
 /// The ingest of one core.
 #[derive(Debug)]
 pub struct Ingest {
     jobs: VecDeque<Job>,
-    waiting: ByConn<Waiting>,
+    next_job: u64,
+    /// By the number of the job.
+    waiting: HashMap<u64, Waiting>,
     /// This turn's events of WebSockets, by owner.
     live: Vec<Batches>,
     live_events: usize,
+    /// The events of WebSockets handed over before.
+    barrier: Barrier,
 }
 
 impl Ingest {
@@ -82,16 +91,18 @@ impl Ingest {
     pub fn new(cores: usize) -> Self {
         Self {
             jobs: VecDeque::new(),
-            waiting: ByConn::default(),
+            next_job: 0,
+            waiting: HashMap::new(),
             live: (0..cores).map(|_| Batches::new()).collect(),
             live_events: 0,
+            barrier: Barrier::new(cores),
         }
     }
 
-    /// Whether no POST is under way.
+    /// Whether everything taken in is admitted.
     #[must_use]
     pub fn is_idle(&self) -> bool {
-        self.jobs.is_empty() && self.waiting.is_empty() && self.live_events == 0
+        self.jobs.is_empty() && self.waiting.is_empty() && self.live_events == 0 && self.barrier.is_idle()
     }
 
     /// Whether a job could go on, were there room.
@@ -126,7 +137,20 @@ impl Ingest {
             return Err((empty, fields));
         }
         let batches = (0..shared.cores()).map(|_| Batches::new()).collect();
-        self.jobs.push_back(Job { conn, fields, body, kind, at: 0, line: 0, events: 0, batches, parsed: false });
+        let number = self.next_job;
+        self.next_job += 1;
+        self.jobs.push_back(Job {
+            number,
+            conn,
+            fields,
+            body,
+            kind,
+            at: 0,
+            line: 0,
+            events: 0,
+            batches,
+            parsed: false,
+        });
         Ok(())
     }
 
@@ -140,7 +164,7 @@ impl Ingest {
             match job.parse(shared, parser, &mut budget) {
                 Ok(Some(waiting)) => {
                     // Before anything is handed over: the first owner may acknowledge before the last one is reached.
-                    self.waiting.insert(job.conn, waiting);
+                    self.waiting.insert(job.number, waiting);
                     index += 1;
                 }
                 Ok(None) => index += 1,
@@ -171,15 +195,38 @@ impl Ingest {
         }
     }
 
-    /// An owner has admitted its part; with the last one, the answer.
-    pub fn admitted(&mut self, conn: ConnId) -> Option<Response> {
-        let waiting = self.waiting.get_mut(conn)?;
+    /// An owner has admitted a batch, and created so many sessions over the cap. With the last batch of a POST, what it
+    /// leaves to do.
+    pub fn admitted(&mut self, owner: CoreId, receipt: Receipt, owed: usize) -> Option<Settlement> {
+        let Receipt::Post(job) = receipt else {
+            self.barrier.admitted(owner);
+            self.barrier.owe(owed);
+            return None;
+        };
+        let waiting = self.waiting.get_mut(&job)?;
+        waiting.owed += owed;
         waiting.missing -= 1;
         if waiting.missing > 0 {
             return None;
         }
-        let Waiting { fields, accepted, .. } = self.waiting.remove(conn)?;
-        Some(json_response(202, fields, format!("{{\"accepted\":{accepted}}}").into_bytes()))
+        let Waiting { conn, fields, accepted, owed, .. } = self.waiting.remove(&job)?;
+        let response = json_response(202, fields, format!("{{\"accepted\":{accepted}}}").into_bytes());
+        Some(Settlement { owed, answer: Some(Answer::Published(conn, response)) })
+    }
+
+    /// A command has created so many sessions over the cap.
+    pub fn command_admitted(&mut self, owed: usize) {
+        self.barrier.owe(owed);
+    }
+
+    /// A WebSocket gets this frame when all that was handed over before is admitted and settled.
+    pub fn answer_behind_live(&mut self, conn: ConnId, frame: Vec<u8>) {
+        self.barrier.answer(Answer::Frame(conn, frame));
+    }
+
+    /// What admitted events of WebSockets leave to do.
+    pub fn take_live_settlement(&mut self) -> Option<Settlement> {
+        self.barrier.take()
     }
 
     /// Takes one event of a WebSocket; `claim` comes with its index filled in.
@@ -208,6 +255,8 @@ impl Ingest {
         for (owner, batches) in (0u16..).zip(&mut self.live) {
             for mut batch in batches.drain(..) {
                 batch.first_tick = first_tick;
+                batch.acknowledge = Some(Receipt::Live);
+                self.barrier.hand_over(CoreId(owner));
                 take(CoreId(owner), OwnerInput::Events(batch));
             }
         }
@@ -254,15 +303,14 @@ impl Job {
         }
         self.body = Vec::new();
         let first_tick = shared.take_ticks(self.events as usize);
-        let mut owners = 0;
-        for batches in &mut self.batches {
-            batches.iter_mut().for_each(|batch| batch.first_tick = first_tick);
-            if let Some(last) = batches.back_mut() {
-                last.acknowledge = Some(self.conn);
-                owners += 1;
-            }
+        let mut missing = 0;
+        for batch in self.batches.iter_mut().flatten() {
+            batch.first_tick = first_tick;
+            batch.acknowledge = Some(Receipt::Post(self.number));
+            missing += 1;
         }
-        Ok(Some(Waiting { fields: std::mem::take(&mut self.fields), missing: owners, accepted: self.events }))
+        let fields = std::mem::take(&mut self.fields);
+        Ok(Some(Waiting { conn: self.conn, fields, missing, accepted: self.events, owed: 0 }))
     }
 
     /// Hands over what has room; whether all is handed over.

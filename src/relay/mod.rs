@@ -7,8 +7,10 @@
 //! Knows the seam, not the engine: no socket, no clock, no file. Routes, authentication and CORS are the gateway's;
 //! what it answers over HTTP goes out under the response fields the gateway hands in.
 //!
-//! The order inside [`Relay::on_turn`] is the life of an event: parse → hand over → admit → fan out → push runs → 202.
+//! The order inside [`Relay::on_turn`] is the life of an event: parse → hand over → admit → fan out → push runs → settle the
+//! session cap → 202.
 
+pub mod barrier;
 pub mod buffer;
 pub mod capture;
 pub mod claims;
@@ -32,6 +34,7 @@ pub mod peer;
 pub mod position_log;
 pub mod reader;
 pub mod replay;
+pub mod session_cap;
 pub mod slow_consumer;
 pub mod socket;
 pub mod stream;
@@ -47,7 +50,7 @@ use std::time::{Duration, SystemTime};
 
 use crate::base::time::Now;
 use crate::engine::service::{ConnId, CoreId, Ending, EventStreamOpen, Outbox, Response, WebSocketClose, Work};
-use crate::ops::metrics::{CoreMetrics, Endpoint, RejectionCode, Request, StatusClass};
+use crate::ops::metrics::{CoreMetrics, Endpoint, EvictionCause, RejectionCode, Request, StatusClass};
 use crate::wire::http1::chunk::StreamFraming;
 use crate::wire::websocket;
 use crate::wire::websocket::close::CloseCode;
@@ -63,8 +66,12 @@ pub use ownership::{RelayMail, Shared};
 use party::Party;
 use peer::ByConn;
 use reader::{Reader, Wanted};
+use session_cap::{Answer, SessionCap, Settlement, Step};
 use slow_consumer::REASON_SHUTDOWN;
 use stream::AskBounds;
+
+/// Settlements gone on with in one go before the turn moves on to its flush.
+const SETTLEMENTS_PER_TURN: usize = 512;
 
 /// The activity relay of one core.
 #[derive(Debug)]
@@ -74,6 +81,7 @@ pub struct Relay {
     started: SystemTime,
     parser: Parser,
     ingest: Ingest,
+    session_cap: SessionCap,
     owner: Owner,
     reader: Reader,
     parties: ByConn<Party>,
@@ -95,6 +103,7 @@ impl Relay {
             core,
             parser: Parser::new(shared.fingerprinter.clone()),
             ingest: Ingest::new(shared.cores()),
+            session_cap: SessionCap::default(),
             owner: Owner::new(core, Arc::clone(&shared), Arc::clone(&metrics)),
             reader: Reader::new(core, Arc::clone(&shared), Arc::clone(&metrics)),
             parties: ByConn::default(),
@@ -207,7 +216,11 @@ impl Relay {
     /// Whether nothing taken in waits for an answer.
     #[must_use]
     pub fn is_quiescent(&self) -> bool {
-        self.ingest.is_idle() && self.owner.is_idle() && self.gatherings.is_empty() && self.lapsed.is_empty()
+        self.ingest.is_idle()
+            && self.session_cap.is_idle()
+            && self.owner.is_idle()
+            && self.gatherings.is_empty()
+            && self.lapsed.is_empty()
     }
 
     /// The process ends: say goodbye to every stream and WebSocket.
@@ -234,8 +247,9 @@ impl Relay {
         self.carry(out);
         self.reader.settle_all(out);
         self.end_claims_of_cut(out);
+        self.settle_sessions(out);
         self.release(out);
-        if self.owner.has_work() || self.reader.has_requests() {
+        if self.owner.has_work() || self.session_cap.has_work() || self.reader.has_requests() {
             Work::Left
         } else if self.ingest.has_jobs() || !self.parked.is_empty() {
             if self.has_room(out) { Work::Left } else { Work::Held }
@@ -255,11 +269,12 @@ impl Relay {
         match mail {
             RelayMail::Owner(input) => self.owner.push(from, input),
             RelayMail::Fanout(fanout) => self.reader.fan_out(out, &fanout),
-            RelayMail::Admitted { conn } => {
-                if let Some(response) = self.ingest.admitted(conn) {
-                    self.answer_publish(out, conn, response);
-                }
-            }
+            RelayMail::Admitted { receipt, owed } => match self.ingest.admitted(from, receipt, owed) {
+                // Who created nothing over the cap waits for nobody else's evictions.
+                Some(Settlement { owed: 0, answer: Some(answer) }) => self.answer_settled(out, answer),
+                Some(settlement) => self.session_cap.push(settlement),
+                None => {}
+            },
             RelayMail::Registered { sub, arrival } => {
                 self.reader.on_registered(from, sub, arrival);
                 self.answer_registered(out);
@@ -273,14 +288,18 @@ impl Relay {
                 };
                 self.send_to_owner(out, from, OwnerInput::HandedOver { token, taken });
             }
-            RelayMail::CommandAnswer { conn, refused } => {
+            RelayMail::CommandAnswer { conn, refused, owed } => {
+                self.ingest.command_admitted(owed);
                 if let Some((id, code, detail)) = refused {
                     self.reader.push_frame(out, conn, &frame::command_error(&id, code, detail));
                 }
                 self.answered(out, conn);
             }
             RelayMail::Evict { tick, cause } => self.owner.on_evict(from, tick, cause),
-            RelayMail::EvictAnswered => self.owner.on_evict_answered(),
+            RelayMail::EvictAnswered { cause: EvictionCause::Bytes, .. } => self.owner.on_evict_answered(),
+            RelayMail::EvictAnswered { cause: EvictionCause::Sessions, done } => {
+                self.session_cap.evicted(&self.shared, done);
+            }
             RelayMail::Gather(Gather { token, what }) => {
                 let entries = self.entries(what);
                 self.send_to_core(out, from, RelayMail::Gathered(Gathered { token, entries }));
@@ -393,7 +412,37 @@ impl Relay {
         }
     }
 
+    /// Evicts what this core's admitted events owe, and answers who waited for that.
+    fn settle_sessions(&mut self, out: &mut dyn Outbox<RelayMail>) {
+        while let Some(settlement) = self.ingest.take_live_settlement() {
+            self.session_cap.push(settlement);
+        }
+        for _ in 0..SETTLEMENTS_PER_TURN {
+            match self.session_cap.step(&self.shared) {
+                Some(Step::Evict(core, tick)) if core == self.core => {
+                    let done = self.owner.evict_oldest_if(tick, EvictionCause::Sessions);
+                    self.session_cap.evicted(&self.shared, done);
+                }
+                Some(Step::Evict(core, tick)) => {
+                    out.mail_fanout(core, RelayMail::Evict { tick, cause: EvictionCause::Sessions });
+                }
+                Some(Step::Answer(answer)) => self.answer_settled(out, answer),
+                None => return,
+            }
+        }
+    }
+
     // ── answers ──
+
+    fn answer_settled(&mut self, out: &mut dyn Outbox<RelayMail>, answer: Answer) {
+        match answer {
+            Answer::Published(conn, response) => self.answer_publish(out, conn, response),
+            Answer::Frame(conn, frame) => {
+                self.reader.push_frame(out, conn, &frame);
+                self.answered(out, conn);
+            }
+        }
+    }
 
     fn answer_publish(&mut self, out: &mut dyn Outbox<RelayMail>, conn: ConnId, response: Response) {
         self.answered_with(Endpoint::Events, response.status);

@@ -2,14 +2,16 @@
 //! (contract §3, §7).
 //!
 //! Inputs wait in one FIFO, so what one connection sent is acted on in its order. An input either completes, or is
-//! *held*: a new session needs the eviction of one that lives on another core. While held nothing behind it is acted on;
-//! evictions asked of this core are answered at once all the same, so two owners that wait for each other go on.
+//! *held*: the byte budget needs the eviction of a session that lives on another core. While held nothing behind it is
+//! acted on; evictions asked of this core are answered at once all the same, so two owners that wait for each other go
+//! on. A session over the session cap holds nobody: it is counted, and told to the core that took the batch in
+//! (`session_cap.rs`).
 //!
 //! Effects come out as mails in order ([`Owner::take_effect`]); `mod.rs` hands them to this core's own reader or sends
 //! them. The owner knows no socket and no subscription, only cores and what they are interested in.
 //!
-//! Invariants: the number of sessions of all owners is at most the cap whenever nobody is held; the published oldest
-//! tick is that of the directory's oldest session.
+//! Invariant: the published oldest tick is that of the directory's oldest session, and is published before the number of
+//! sessions changes: who finds a session counted finds its tick.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -49,14 +51,9 @@ enum Step {
     Held,
 }
 
-/// What a held owner waits for.
+/// The owner has to wait for another core's answer to its [`RelayMail::Evict`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Hold {
-    /// Another core's answer to our [`RelayMail::Evict`].
-    Answer,
-    /// Nothing in particular: look again next turn (another core counts a session it has not created yet).
-    NextTurn,
-}
+struct Held;
 
 /// A batch being admitted.
 #[derive(Debug)]
@@ -64,8 +61,8 @@ struct Current {
     from: CoreId,
     batch: Box<OwnedBatch>,
     next: usize,
-    /// A session is counted for the event at `next`, but not created yet.
-    reserved: bool,
+    /// Sessions it has created over the cap.
+    owed: usize,
     notes: Vec<SessionNote>,
     interested: u64,
 }
@@ -89,7 +86,7 @@ pub struct Owner {
     inputs: VecDeque<(CoreId, OwnerInput)>,
     waiting_bytes: usize,
     current: Option<Current>,
-    hold: Option<Hold>,
+    held: bool,
     arrival: u64,
     handed_over: HashMap<u64, HandedOver>,
     next_token: u64,
@@ -114,7 +111,7 @@ impl Owner {
             inputs: VecDeque::new(),
             waiting_bytes: 0,
             current: None,
-            hold: None,
+            held: false,
             arrival: 0,
             handed_over: HashMap::new(),
             next_token: 0,
@@ -149,15 +146,14 @@ impl Owner {
     /// Whether there is something that [`Owner::run`] could go on with.
     #[must_use]
     pub fn has_work(&self) -> bool {
-        self.hold != Some(Hold::Answer) && (self.current.is_some() || !self.inputs.is_empty())
+        !self.held && (self.current.is_some() || !self.inputs.is_empty())
     }
 
     /// Acts on inputs until none is left, the budget of a turn is spent, or one is held.
     pub fn run(&mut self, parser: &mut Parser) {
-        if self.hold == Some(Hold::Answer) {
+        if self.held {
             return;
         }
-        self.hold = None;
         let (mut events, mut bytes, mut pages) = (0, 0, 0);
         let (bytes_max, page_bytes) = (self.shared.limits.stage_bytes(), self.shared.limits.page_bytes());
         while events < EVENTS_PER_TURN && bytes < bytes_max && pages < PAGES_PER_TURN {
@@ -217,15 +213,14 @@ impl Owner {
     }
 
     fn begin(&mut self, from: CoreId, batch: Box<OwnedBatch>) {
-        self.current =
-            Some(Current { from, batch, next: 0, reserved: false, notes: Vec::new(), interested: 1 << self.core.0 });
+        self.current = Some(Current { from, batch, next: 0, owed: 0, notes: Vec::new(), interested: 1 << self.core.0 });
     }
 
     /// Admits the rest of a batch, in order.
     fn admit(&mut self, current: &mut Current) -> Step {
         let judged = self.shared.judgements.load(Ordering::Relaxed) > 0;
         let many = self.shared.cores() > 1;
-        let Current { from, batch: owned, next, reserved, notes, interested } = current;
+        let Current { from, batch: owned, next, owed, notes, interested } = current;
         while *next < owned.batch.len() {
             let index = *next;
             let event = owned.batch.event(index);
@@ -235,10 +230,10 @@ impl Owner {
             let ordinal = owned.ordinals.get(index).map_or(index as u64, |ordinal| u64::from(*ordinal));
             let mut note = SessionNote::default();
             match event.session() {
-                Some(session) => match self.write(session, &event, owned.first_tick + ordinal, reserved) {
+                Some(session) => match self.write(session, &event, owned.first_tick + ordinal, owed) {
                     Ok(written) => note = written,
-                    Err(hold) => {
-                        self.hold = Some(hold);
+                    Err(Held) => {
+                        self.held = true;
                         return Step::Held;
                     }
                 },
@@ -269,18 +264,8 @@ impl Owner {
         }
     }
 
-    /// Writes one event into its session's buffer, evicting what must go for it.
-    fn write(&mut self, session: &str, event: &Event<'_>, tick: u64, reserved: &mut bool) -> Result<SessionNote, Hold> {
-        if self.directory.session(session).is_none() {
-            if !*reserved {
-                *reserved = true;
-                if !self.shared.reserve_session() {
-                    self.evict_for_count()?;
-                }
-            } else if self.shared.sessions() > self.shared.limits.sessions_max {
-                self.evict_for_count()?;
-            }
-        }
+    /// Writes one event into its session's buffer, evicting what must go for its bytes.
+    fn write(&mut self, session: &str, event: &Event<'_>, tick: u64, owed: &mut usize) -> Result<SessionNote, Held> {
         let new = NewEvent {
             raw: event.raw(),
             position: event.position(),
@@ -290,20 +275,19 @@ impl Owner {
         let written = loop {
             match self.directory.write(session, &new, tick) {
                 Ok(written) => break written,
-                Err(_) if self.evict_cause(session, event.raw().len())? => {}
+                Err(_) if self.make_room(session, event.raw().len())? => {}
                 // Nothing is left to evict: the event is larger than all there is. It is fanned out all the same.
                 Err(_) => break self.directory.write_unkept(session, &new, tick),
             }
         };
         self.arrival += 1;
-        *reserved = false;
-        if written.created && written.session.is_none() {
-            self.shared.session_evicted();
-        }
         if written.admission == Admission::Duplicate {
             self.metrics.duplicates.increment();
         }
         self.publish();
+        if written.created && self.shared.session_created() {
+            *owed += 1;
+        }
         let buffer = written.session.and_then(|session| self.directory.buffer(session));
         Ok(buffer.map_or_else(SessionNote::default, |buffer| SessionNote {
             lowest: buffer.marks().lowest_admitted(),
@@ -318,27 +302,15 @@ impl Owner {
         self.shared.publish_oldest(self.core, self.directory.oldest().map(|(tick, _)| tick));
     }
 
-    /// Evicts the least recently written session of all cores, because there is one too many.
-    fn evict_for_count(&mut self) -> Result<(), Hold> {
-        let here = self.directory.oldest();
-        match self.least_recent(here, EvictionCause::Sessions)? {
-            Some(session) => {
-                self.evict(session, EvictionCause::Sessions);
-                Ok(())
-            }
-            None => Err(Hold::NextTurn),
-        }
-    }
-
     /// Makes room in the byte budget: the least recently written sessions go whole; if only the writer's is left, its
     /// lowest positions. Whether anything went.
-    fn evict_cause(&mut self, writer: &str, needed: usize) -> Result<bool, Hold> {
+    fn make_room(&mut self, writer: &str, needed: usize) -> Result<bool, Held> {
         let writer = self.directory.session(writer);
         let here = match writer {
             Some(writer) => self.directory.oldest_except(writer),
             None => self.directory.oldest(),
         };
-        if let Some(session) = self.least_recent(here, EvictionCause::Bytes)? {
+        if let Some(session) = self.least_recent(here)? {
             self.evict(session, EvictionCause::Bytes);
             return Ok(true);
         }
@@ -347,18 +319,15 @@ impl Owner {
 
     /// Of `here` and the other cores' oldest: `here` if it is the least recently written; otherwise its core is asked to
     /// evict it.
-    fn least_recent(
-        &mut self,
-        here: Option<(u64, SessionId)>,
-        cause: EvictionCause,
-    ) -> Result<Option<SessionId>, Hold> {
+    fn least_recent(&mut self, here: Option<(u64, SessionId)>) -> Result<Option<SessionId>, Held> {
         let elsewhere = self.shared.oldest_elsewhere(self.core);
         match (here, elsewhere) {
             (Some((tick, session)), Some((_, other))) if tick < other => Ok(Some(session)),
             (Some((_, session)), None) => Ok(Some(session)),
             (_, Some((core, tick))) => {
-                self.effects.push_back((Destination::Core(core), RelayMail::Evict { tick, cause }));
-                Err(Hold::Answer)
+                let mail = RelayMail::Evict { tick, cause: EvictionCause::Bytes };
+                self.effects.push_back((Destination::Core(core), mail));
+                Err(Held)
             }
             (None, None) => Ok(None),
         }
@@ -367,38 +336,49 @@ impl Owner {
     fn evict(&mut self, session: SessionId, cause: EvictionCause) {
         self.metrics.sessions_evicted.increment(cause);
         self.directory.evict(session);
-        self.shared.session_evicted();
         self.publish();
-    }
-
-    /// Another owner needs our oldest session gone, if it still bears `tick`.
-    pub fn on_evict(&mut self, from: CoreId, tick: u64, cause: EvictionCause) {
-        if let Some((oldest, session)) = self.directory.oldest()
-            && oldest == tick
-        {
-            self.evict(session, cause);
+        match cause {
+            EvictionCause::Bytes => self.shared.session_evicted(),
+            // Who claimed the eviction has counted the session as gone already.
+            EvictionCause::Sessions => {}
         }
-        self.effects.push_back((Destination::Core(from), RelayMail::EvictAnswered));
     }
 
-    /// The core we asked to evict has answered.
+    /// Evicts the oldest session if it still bears `tick`; whether it did.
+    pub fn evict_oldest_if(&mut self, tick: u64, cause: EvictionCause) -> bool {
+        match self.directory.oldest() {
+            Some((oldest, session)) if oldest == tick => {
+                self.evict(session, cause);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Another core needs our oldest session gone, if it still bears `tick`.
+    pub fn on_evict(&mut self, from: CoreId, tick: u64, cause: EvictionCause) {
+        let done = self.evict_oldest_if(tick, cause);
+        self.effects.push_back((Destination::Core(from), RelayMail::EvictAnswered { cause, done }));
+    }
+
+    /// The core we asked to evict for our bytes has answered; whichever way it went, we look again.
     pub fn on_evict_answered(&mut self) {
-        self.hold = None;
+        self.held = false;
     }
 
     /// A batch is admitted: fan it out, then acknowledge it.
     fn finish(&mut self, current: Current) {
-        let Current { from, batch, notes, interested, .. } = current;
+        let Current { from, batch, owed, notes, interested, .. } = current;
         let OwnedBatch { batch, acknowledge, routed, .. } = *batch;
         let except = routed.map(|routed| routed.target);
         let fanout = Fanout { owner: self.core, batch, notes, except };
         self.effects.push_back((Destination::Cores(interested), RelayMail::Fanout(Arc::new(fanout))));
         if let Some(Routed { sender: (core, conn), .. }) = routed {
-            let mail = RelayMail::CommandAnswer { conn, refused: None };
+            let mail = RelayMail::CommandAnswer { conn, refused: None, owed };
             self.effects.push_back((Destination::Core(core), mail));
         }
-        if let Some(conn) = acknowledge {
-            self.effects.push_back((Destination::Core(from), RelayMail::Admitted { conn }));
+        if let Some(receipt) = acknowledge {
+            self.effects.push_back((Destination::Core(from), RelayMail::Admitted { receipt, owed }));
         }
     }
 
@@ -436,7 +416,7 @@ impl Owner {
             _ => CommandOutcome::NoRoute,
         });
         let id = batch.event(0).id().into();
-        let mail = RelayMail::CommandAnswer { conn: sender.1, refused: Some((id, code, detail)) };
+        let mail = RelayMail::CommandAnswer { conn: sender.1, refused: Some((id, code, detail)), owed: 0 };
         self.effects.push_back((Destination::Core(sender.0), mail));
     }
 

@@ -11,11 +11,11 @@
 //!   dropped at the reader and served by the page; whatever it fans out later comes behind that answer.
 //!
 //! What is shared is a handful of atomics: the recency tick, the number of sessions, and each owner's oldest tick, with
-//! which the session cap is kept exactly without a lock or a scan.
+//! which the session cap is kept exactly without a lock or a scan (`session_cap.rs`).
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicIsize, AtomicU64, AtomicUsize, Ordering};
 
 use crate::base::segment_pool::PoolBudget;
 use crate::engine::service::{ConnId, CoreId, Mail};
@@ -52,7 +52,9 @@ pub struct Shared {
     /// Positions waiting to be judged against the first event of their session (`replay.rs`).
     pub judgements: AtomicUsize,
     tick: AtomicU64,
-    sessions: AtomicUsize,
+    /// Sessions held, less the evictions claimed and not made yet. Below 0 for a moment if the byte budget takes what
+    /// was claimed.
+    sessions: AtomicIsize,
     oldest: Vec<AtomicU64>,
     owners: RandomState,
 }
@@ -71,7 +73,7 @@ impl Shared {
             parties: AtomicUsize::new(0),
             judgements: AtomicUsize::new(0),
             tick: AtomicU64::new(1),
-            sessions: AtomicUsize::new(0),
+            sessions: AtomicIsize::new(0),
             oldest: (0..cores).map(|_| AtomicU64::new(NO_SESSION)).collect(),
             owners,
             limits,
@@ -100,20 +102,38 @@ impl Shared {
         self.tick.fetch_add(events as u64, Ordering::Relaxed)
     }
 
-    /// Sessions held by all cores.
+    /// Sessions held by all cores, without those whose eviction is claimed.
     #[must_use]
     pub fn sessions(&self) -> usize {
-        self.sessions.load(Ordering::Relaxed)
+        usize::try_from(self.sessions.load(Ordering::Relaxed)).unwrap_or(0)
     }
 
-    /// Counts a session about to be created; whether that is within the cap. Over it, one must be evicted first.
-    pub fn reserve_session(&self) -> bool {
-        self.sessions.fetch_add(1, Ordering::AcqRel) < self.limits.sessions_max
+    /// Counts a session that was created; whether it is over the cap, so that an eviction is owed for it.
+    #[must_use]
+    pub fn session_created(&self) -> bool {
+        let before = self.sessions.fetch_add(1, Ordering::AcqRel);
+        usize::try_from(before).is_ok_and(|before| before >= self.limits.sessions_max)
     }
 
-    /// Counts a session that went.
+    /// Counts a session that went for its bytes.
     pub fn session_evicted(&self) {
         self.sessions.fetch_sub(1, Ordering::AcqRel);
+    }
+
+    /// Claims the eviction of one session if there are more than the cap allows. In the same step that session counts as
+    /// gone, so that no other core claims it, too.
+    #[must_use]
+    pub fn claim_eviction(&self) -> bool {
+        let one_less = |sessions: isize| {
+            let over = usize::try_from(sessions).is_ok_and(|sessions| sessions > self.limits.sessions_max);
+            over.then(|| sessions - 1)
+        };
+        self.sessions.fetch_update(Ordering::AcqRel, Ordering::Acquire, one_less).is_ok()
+    }
+
+    /// Gives a claimed eviction back: it was not made.
+    pub fn release_eviction(&self) {
+        self.sessions.fetch_add(1, Ordering::AcqRel);
     }
 
     /// Tells the other cores the tick of this core's least recently written session.
@@ -123,13 +143,24 @@ impl Shared {
         }
     }
 
-    /// The core, other than `except`, whose oldest session is the least recently written, and its tick.
+    /// The core whose oldest session is the least recently written, and its tick.
+    #[must_use]
+    pub fn oldest(&self) -> Option<(CoreId, u64)> {
+        self.oldest_of(|_| true)
+    }
+
+    /// Like [`Shared::oldest`], of the cores other than `except`.
     #[must_use]
     pub fn oldest_elsewhere(&self, except: CoreId) -> Option<(CoreId, u64)> {
+        self.oldest_of(|core| core != except)
+    }
+
+    fn oldest_of(&self, eligible: impl Fn(CoreId) -> bool) -> Option<(CoreId, u64)> {
         (0u16..)
+            .map(CoreId)
             .zip(&self.oldest)
-            .filter(|(core, _)| *core != except.0)
-            .map(|(core, tick)| (CoreId(core), tick.load(Ordering::Acquire)))
+            .filter(|(core, _)| eligible(*core))
+            .map(|(core, tick)| (core, tick.load(Ordering::Acquire)))
             .filter(|(_, tick)| *tick != NO_SESSION)
             .min_by_key(|(_, tick)| *tick)
     }
@@ -151,10 +182,12 @@ pub enum RelayMail {
     Owner(OwnerInput),
     /// Owner → core: events in the order of their arrival.
     Fanout(Arc<Fanout>),
-    /// Owner → core: its part of a POST is admitted, evictions included.
+    /// Owner → core: a batch is admitted.
     Admitted {
-        /// The connection that posted.
-        conn: ConnId,
+        /// From [`OwnedBatch::acknowledge`].
+        receipt: Receipt,
+        /// Sessions it created over the cap: so many evictions are for the core that took it in.
+        owed: usize,
     },
     /// Owner → core: the subscription is known; events that arrive after `arrival` come by fan-out.
     Registered {
@@ -180,16 +213,23 @@ pub enum RelayMail {
         conn: ConnId,
         /// The command's id and why it was refused, if it was.
         refused: Option<(Box<str>, Code, &'static str)>,
+        /// As in [`RelayMail::Admitted`]: its session had been evicted, and is back.
+        owed: usize,
     },
-    /// Owner → owner: evict your oldest session if it still bears this tick.
+    /// Core → owner: evict your oldest session if it still bears this tick.
     Evict {
         /// The tick.
         tick: u64,
-        /// Which bound asks for it.
+        /// Which bound asks for it: bytes for an owner, sessions for a core that settles.
         cause: EvictionCause,
     },
-    /// The answer to [`RelayMail::Evict`]; whichever way it went, the asker looks again.
-    EvictAnswered,
+    /// The answer to [`RelayMail::Evict`].
+    EvictAnswered {
+        /// Which bound asked.
+        cause: EvictionCause,
+        /// Whether it is evicted.
+        done: bool,
+    },
     /// Any core → any core: tell the asker what you hold.
     Gather(Gather),
     /// The answer to a gathering.
@@ -244,10 +284,19 @@ pub struct OwnedBatch {
     pub ordinals: Vec<u32>,
     /// Claims made or ended by events of this batch, ascending by event.
     pub claims: Vec<ClaimNote>,
-    /// The posting connection that waits for this owner's acknowledgement, on its last batch.
-    pub acknowledge: Option<ConnId>,
+    /// What the owner's acknowledgement shall bear. None for a routed command, whose answer is its acknowledgement.
+    pub acknowledge: Option<Receipt>,
     /// Set if the batch is a routed command on its way into the history.
     pub routed: Option<Routed>,
+}
+
+/// Where a batch came from, for the core that took it in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Receipt {
+    /// A POST, by that core's own number.
+    Post(u64),
+    /// WebSockets.
+    Live,
 }
 
 /// A command that its target has taken.

@@ -136,6 +136,8 @@ pub struct Party {
     pub claims: ClaimedSessions,
     /// Its next message waits for the answer to the last one.
     pub awaiting: bool,
+    /// It has sent events since its last ping.
+    pub published: bool,
 }
 
 impl Party {
@@ -244,6 +246,7 @@ mod tests {
             hello: Some(Box::new(Hello::parse(hello.as_bytes()).unwrap())),
             claims: ClaimedSessions::default(),
             awaiting: false,
+            published: false,
         };
         party.claims.begin("s\"1");
         let (mut roster, mut connection) = (Vec::new(), Vec::new());

@@ -1,7 +1,7 @@
 //! `/socket`: what a WebSocket message means (contract §6). Hello first, then events and frames, acted on in order.
 //!
-//! A message whose answer needs other cores (`subscribe`, `roster`, a command) parks its connection until the answer is
-//! out, so that answers keep the order of the messages.
+//! A message whose answer needs other cores (`subscribe`, `roster`, a command, a `ping` behind events) parks its
+//! connection until the answer is out, so that answers keep the order of the messages.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -31,7 +31,7 @@ impl Relay {
     /// A WebSocket has been opened.
     pub fn on_socket(&mut self, out: &mut dyn Outbox<RelayMail>, conn: ConnId) {
         let since = self.wall_clock(out.now());
-        let party = Party { since, hello: None, claims: ClaimedSessions::default(), awaiting: false };
+        let party = Party { since, hello: None, claims: ClaimedSessions::default(), awaiting: false, published: false };
         self.parties.insert(conn, party);
         out.arm(conn, out.now().after(self.shared.limits.hello_time));
     }
@@ -65,7 +65,10 @@ impl Relay {
             }
             Ok(event) => {
                 let claim = match self.parties.get_mut(conn) {
-                    Some(party) => claim(party, &event, conn),
+                    Some(party) => {
+                        party.published = true;
+                        claim(party, &event, conn)
+                    }
                     None => None,
                 };
                 self.ingest.push_live(&self.shared, event, claim);
@@ -161,13 +164,23 @@ impl Relay {
         // The event parser has read the same text, so this cannot fail.
         let Ok(document) = json::scan(text) else { return };
         match ClientFrame::of(document.root) {
-            ClientFrame::Ping(t) => {
-                self.reader.push_frame(out, conn, &frame::pong(t));
-            }
+            ClientFrame::Ping(t) => self.on_ping(out, conn, frame::pong(t)),
             ClientFrame::Subscribe(object) => self.on_subscribe(out, conn, object),
             ClientFrame::Unsubscribe(object) => self.on_unsubscribe(out, conn, object),
             ClientFrame::Roster(object) => self.on_roster(out, conn, object),
             ClientFrame::Other => {}
+        }
+    }
+
+    /// Behind events the pong says that they are acted on: admitted, and evicted for.
+    fn on_ping(&mut self, out: &mut dyn Outbox<RelayMail>, conn: ConnId, pong: Vec<u8>) {
+        let Some(party) = self.parties.get_mut(conn) else { return };
+        if std::mem::replace(&mut party.published, false) {
+            self.flush_live(out);
+            self.await_answer(conn);
+            self.ingest.answer_behind_live(conn, pong);
+        } else {
+            self.reader.push_frame(out, conn, &pong);
         }
     }
 
