@@ -120,7 +120,8 @@ fn what_is_queued_for_a_socket_goes_out_before_the_goodbye() {
 fn a_reader_in_the_middle_of_a_replay_is_told_too() {
     let mut relay = Relay::plain();
     let filler = "x".repeat(4000);
-    let sent: Vec<String> = (1..=5000).map(|seq| event("s", seq).data(&format!(r#"{{"t":"{filler}"}}"#)).build()).collect();
+    let sent: Vec<String> =
+        (1..=5000).map(|seq| event("s", seq).data(&format!(r#"{{"t":"{filler}"}}"#)).build()).collect();
     relay.publish(&sent);
     let mut stream = Sse::narrow(&relay, &[("from", "all")]);
     let mut ws = Ws::narrow(&relay, "consumer", "watcher", "{}");
@@ -229,7 +230,8 @@ fn what_was_accepted_is_delivered_before_the_end() {
                     for seq in 1.. {
                         let id = format!("p{publisher}-{seq}");
                         let event = event(&format!("s{publisher}-{}", seq % 5), seq).id(&id).severity("notice").build();
-                        let bytes = request("POST", "/events", &[("Content-Type", "application/json")], event.as_bytes());
+                        let bytes =
+                            request("POST", "/events", &[("Content-Type", "application/json")], event.as_bytes());
                         if over.load(Ordering::Relaxed) || !http.send_if_open(bytes) || !readable(&http) {
                             return accepted;
                         }

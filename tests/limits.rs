@@ -194,9 +194,8 @@ fn a_hundred_thousand_watched_values_cost_their_room_and_give_it_back() {
     let relay = Relay::plain();
     let mut sizes = Vec::new();
     for _ in 0..4 {
-        let mut watchers: Vec<Ws> = (0..CONNECTIONS)
-            .map(|index| Ws::consumer(&relay, &values(&format!("c{index}v"), 1000)))
-            .collect();
+        let mut watchers: Vec<Ws> =
+            (0..CONNECTIONS).map(|index| Ws::consumer(&relay, &values(&format!("c{index}v"), 1000))).collect();
         let sent: Vec<String> =
             (0..CONNECTIONS).map(|index| event("s", 1).agent(&format!("c{index}v{}", index * 7)).build()).collect();
         relay.publish(&sent);
@@ -364,8 +363,7 @@ fn uploads_wait_for_each_other_when_their_memory_is_used_up() {
                 let relay = &relay;
                 scope.spawn(move || {
                     let mut http = Http::connect(relay);
-                    let request =
-                        request("POST", "/events", &[("Content-Type", "application/json")], body.as_bytes());
+                    let request = request("POST", "/events", &[("Content-Type", "application/json")], body.as_bytes());
                     let (head, _) = request.split_at(request.len() - body.len());
                     http.send(head);
                     http.send(&body.as_bytes()[..MIB / 4]);

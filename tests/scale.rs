@@ -50,7 +50,8 @@ fn six_thousand_consumers_get_every_event_and_an_orderly_end() {
     });
 
     relay.signal("TERM");
-    let closing = br#"{"type":"closing","reason":"shutting-down","delivered":[{"sub":"s","session":"s","epoch":0,"seq":5}]}"#;
+    let closing =
+        br#"{"type":"closing","reason":"shutting-down","delivered":[{"sub":"s","session":"s","epoch":0,"seq":5}]}"#;
     let mut goodbyes: HashMap<usize, usize> = HashMap::new();
     let mut answers = Vec::new();
     let mut ended = 0;
