@@ -79,7 +79,7 @@ pub(crate) enum Command {
         #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u64).range(..=10_000_000))]
         preload: u64,
         /// Each consumer cuts after this many events; 0: never
-        #[arg(long, default_value_t = 0)]
+        #[arg(long, default_value_t = 500)]
         cut_every: u64,
     },
     /// The same load without and with consumers that stop reading
