@@ -122,7 +122,7 @@ fn a_reader_in_the_middle_of_a_replay_is_told_too() {
     let filler = "x".repeat(4000);
     let sent: Vec<String> =
         (1..=5000).map(|seq| event("s", seq).data(&format!(r#"{{"t":"{filler}"}}"#)).build()).collect();
-    relay.publish(&sent);
+    sent.chunks(1000).for_each(|batch| relay.publish(batch));
     let mut stream = Sse::narrow(&relay, &[("from", "all")]);
     let mut ws = Ws::narrow(&relay, "consumer", "watcher", "{}");
     ws.subscribe("r", r#""from":"all""#);

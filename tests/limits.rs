@@ -314,13 +314,9 @@ fn a_message_may_be_as_large_as_the_limit_and_no_larger() {
         options.env("AEP_MAX_BODY", 1000);
     });
     let of_size = |bytes: usize| {
-        let build = |padding: usize| event("s", 1).data(&format!(r#"{{"text":"{}"}}"#, "a".repeat(padding))).build();
-        let mut text = build(0);
-        while text.len() != bytes {
-            // Ids may get longer between two events.
-            text = build(bytes - text.len() + text.matches('a').count() - build(0).matches('a').count());
-        }
-        text
+        let event = event("s", 1);
+        let padded = |padding: usize| event.clone().data(&format!(r#"{{"text":"{}"}}"#, "a".repeat(padding))).build();
+        padded(bytes - padded(0).len())
     };
     let mut watcher = Ws::consumer(&relay, "{}");
     let mut emitter = Ws::hello(&relay, "emitter", "coder");

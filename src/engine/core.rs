@@ -18,7 +18,7 @@ use tracing::debug;
 
 use crate::base::time::{Deadline, Now};
 use crate::engine::connection::Connection;
-use crate::engine::drain::{Drain, Outcome};
+use crate::engine::drain::{Drain, Ends, Outcome};
 use crate::engine::input::CONNECTION_BYTES_MAX;
 use crate::engine::io::Io;
 use crate::engine::listener::{Accepted, Acceptor};
@@ -83,6 +83,7 @@ pub(super) struct Core<S: Service> {
     pub(super) service: S,
     pub(super) io: Io<S::Mail>,
     pub(super) drain: Option<Drain>,
+    pub(super) ends: Ends,
     /// What the service said when it was last asked.
     pub(super) work: Work,
     /// The read buffer.
@@ -105,6 +106,7 @@ impl<S: Service> Core<S> {
             service,
             io: Io::new(parts.core, parts.process, parts.metrics, parts.mailbox),
             drain: None,
+            ends: Ends::default(),
             work: Work::Idle,
             buffer: vec![0; CONNECTION_BYTES_MAX],
             replies: Vec::new(),
@@ -169,8 +171,8 @@ impl<S: Service> Core<S> {
         self.io.reclaim_blocks();
         self.io.tidy_lagging();
         self.in_debt = self.io.pace();
-        let outcome = self.drain();
         self.reap();
+        let outcome = self.drain();
         self.io.mailbox.dispatch();
         self.io.blocks.end_turn();
         self.io.metrics.delivery_block_bytes.set(self.io.blocks.bytes_in_use() as u64);
@@ -319,7 +321,7 @@ impl<S: Service> Core<S> {
     }
 
     /// Drops the connections that are over and tells the service.
-    fn reap(&mut self) {
+    pub(super) fn reap(&mut self) {
         // Telling of one end may bring about another.
         while let Some(id) = self.io.lists.doomed.pop() {
             let Some(mut conn) = self.io.connections.remove(id.slot, id.generation) else { continue };
@@ -341,6 +343,7 @@ impl<S: Service> Core<S> {
             drop(conn);
             if known {
                 self.service.on_gone(&mut self.io, id, ending);
+                self.work = Work::Left;
             }
         }
     }
@@ -365,7 +368,7 @@ impl<S: Service> Core<S> {
         while let Some(letter) = self.io.mailbox.next_fanout() {
             match letter {
                 Letter::Mail(from, mail) => self.service.on_mail(&mut self.io, from, mail),
-                Letter::End => self.drain.iter_mut().for_each(|drain| drain.fanout_ends += 1),
+                Letter::End => self.ends.fanout += 1,
             }
         }
         while *letters > 0
@@ -374,7 +377,7 @@ impl<S: Service> Core<S> {
             *letters -= 1;
             match letter {
                 Letter::Mail(from, mail) => self.service.on_mail(&mut self.io, from, mail),
-                Letter::End => self.drain.iter_mut().for_each(|drain| drain.ingest_ends += 1),
+                Letter::End => self.ends.ingest += 1,
             }
         }
     }
@@ -383,6 +386,7 @@ impl<S: Service> Core<S> {
         for id in std::mem::take(&mut self.io.lists.drained) {
             if self.io.connection(id).is_some_and(|conn| conn.takes_pushes()) {
                 self.service.on_drained(&mut self.io, id);
+                self.work = Work::Left;
             }
         }
     }

@@ -43,9 +43,13 @@ pub(super) struct Drain {
     stage: Stage,
     bodies_until: Deadline,
     until: Deadline,
-    /// Cores that have ended their ingest lane, and their fan-out lane.
-    pub(super) ingest_ends: usize,
-    pub(super) fanout_ends: usize,
+}
+
+/// Cores that have ended their lanes. Another core may have done so before this one knows that the process drains.
+#[derive(Debug, Default)]
+pub(super) struct Ends {
+    pub(super) ingest: usize,
+    pub(super) fanout: usize,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,6 +59,16 @@ enum Stage {
     Own,
     Deliver,
     Leave,
+}
+
+/// What a look at the present stage tells.
+enum Step {
+    /// It is complete.
+    To(Stage),
+    /// It is not.
+    Wait,
+    /// It was the last.
+    Done(Outcome),
 }
 
 /// What is done to the connections of a core at some point of the drain.
@@ -70,13 +84,7 @@ enum Measure {
 
 impl Drain {
     fn new(now: Now, drain_time: Duration) -> Self {
-        Self {
-            stage: Stage::Sweep,
-            bodies_until: now.after(drain_time / 2),
-            until: now.after(drain_time),
-            ingest_ends: 0,
-            fanout_ends: 0,
-        }
+        Self { stage: Stage::Sweep, bodies_until: now.after(drain_time / 2), until: now.after(drain_time) }
     }
 }
 
@@ -108,48 +116,61 @@ impl<S: Service> Core<S> {
         self.service.on_drain(&mut self.io);
     }
 
-    /// Goes on to the next stage where the present one is complete. Some once the core is done.
+    /// Goes on through the stages, as far as each is complete. Some once the core is done.
     pub(super) fn drain(&mut self) -> Option<Outcome> {
+        loop {
+            self.reap();
+            match self.next_stage() {
+                Step::To(stage) => {
+                    debug!(core = self.io.core.0, ?stage, "drain goes on");
+                    if let Some(drain) = &mut self.drain {
+                        drain.stage = stage;
+                    }
+                }
+                Step::Wait => return None,
+                Step::Done(outcome) => return Some(outcome),
+            }
+        }
+    }
+
+    fn next_stage(&mut self) -> Step {
         let now = self.io.now;
         let cores = self.io.process.cores();
         let work_left = self.work != Work::Idle || self.io.mailbox.has_mail();
-        let drain = self.drain.as_ref()?;
-        if drain.until.is_due(now) && !self.io.connections.is_empty() {
-            warn!(core = self.io.core.0, connections = self.io.connections.len(), "drain time over");
-            return Some(Outcome::TimedOut);
+        let Some(drain) = &self.drain else { return Step::Wait };
+        if drain.stage == Stage::Leave && self.io.connections.is_empty() {
+            return Step::Done(Outcome::Drained);
         }
-        let next = match drain.stage {
+        if drain.until.is_due(now) {
+            warn!(core = self.io.core.0, connections = self.io.connections.len(), "drain time over");
+            return Step::Done(Outcome::TimedOut);
+        }
+        match drain.stage {
             Stage::Sweep if self.io.lists.input.is_empty() => {
                 self.measure(Measure::CloseIdle);
-                Stage::Answer
+                Step::To(Stage::Answer)
             }
             Stage::Answer => {
                 if drain.bodies_until.is_due(now) {
                     self.measure(Measure::RefuseUnfinished);
                 }
                 if work_left || !self.service.is_quiescent() || self.is_receiving_bodies() {
-                    return None;
+                    return Step::Wait;
                 }
                 self.io.mailbox.end_ingest();
-                Stage::Own
+                Step::To(Stage::Own)
             }
-            Stage::Own if drain.ingest_ends == cores && !work_left => {
+            Stage::Own if self.ends.ingest == cores && !work_left => {
                 self.io.mailbox.end_fanout();
-                Stage::Deliver
+                Step::To(Stage::Deliver)
             }
-            Stage::Deliver if drain.fanout_ends == cores && !work_left => {
+            Stage::Deliver if self.ends.fanout == cores && !work_left => {
                 self.service.on_goodbye(&mut self.io);
                 self.measure(Measure::CloseAll);
-                Stage::Leave
+                Step::To(Stage::Leave)
             }
-            Stage::Leave if self.io.connections.is_empty() => return Some(Outcome::Drained),
-            Stage::Sweep | Stage::Own | Stage::Deliver | Stage::Leave => return None,
-        };
-        debug!(core = self.io.core.0, stage = ?next, "drain goes on");
-        if let Some(drain) = &mut self.drain {
-            drain.stage = next;
+            Stage::Sweep | Stage::Own | Stage::Deliver | Stage::Leave => Step::Wait,
         }
-        None
     }
 
     /// When the drain has to be looked at next, apart from events.

@@ -12,6 +12,7 @@
 //!   `on_gone` comes exactly once for each connection that a service saw through `on_request`.
 //! - Bytes pushed to a connection leave in the order of the pushes, whole pushes only, or not at all.
 //! - Mail of one lane from one core to another arrives in the order it was sent.
+//! - [`Service::on_turn`] follows every other call, in the same turn or in the next one, which then comes without sleeping.
 //!
 //! Duties of a service: never block, bound the work of one call, answer every request exactly once.
 

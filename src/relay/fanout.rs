@@ -92,7 +92,7 @@ impl Reader {
         let Some(class) = self.classes.class_mut(id) else { return };
         class.bytes += u64::from(run.len);
         if let (Some(log), Some((name, position))) = (&mut class.log, named) {
-            log.push(class.bytes, name, position);
+            log.push(class.bytes - u64::from(run.len)..class.bytes, name, position);
         }
         if class.pieces.is_empty() {
             self.unsettled.push(id);
@@ -142,18 +142,20 @@ impl Reader {
             if self.push_event(out, first.conn, run, droppable) {
                 self.counters.deliveries += 1;
                 for hit in mine {
-                    self.note_position(out, hit.conn, hit.sub, event.session(), event.position());
+                    self.note_position(out, hit.conn, hit.sub, run.len, event.session(), event.position());
                 }
             }
         }
     }
 
-    /// Notes that a peer that is looked at singly was pushed an event; its frame is the last thing in its queue.
+    /// Notes that a peer that is looked at singly was pushed an event; its frame of `len` bytes is the last thing in its
+    /// queue.
     pub(super) fn note_position(
         &mut self,
         out: &dyn Outbox<RelayMail>,
         conn: ConnId,
         sub: SubRef,
+        len: u32,
         session: Option<&str>,
         position: Option<Position>,
     ) {
@@ -163,7 +165,7 @@ impl Reader {
         }
         let name = self.name(session);
         let Some(own) = self.peers.get_mut(conn).and_then(|peer| peer.positions.as_mut()) else { return };
-        own.log.push(own.pushed, (sub, name), position);
+        own.log.push(own.pushed - u64::from(len)..own.pushed, (sub, name), position);
         if own.log.unsettled() > LOG_RECORDS && out.queued_bytes(conn) < own.log.unsettled() {
             // Fewer bytes are queued than records kept: nearly all of them have left.
             own.log.settle(own.pushed - out.queued_bytes(conn) as u64);
@@ -273,14 +275,14 @@ impl Reader {
             .classes
             .class(id)
             .and_then(|class| class.log.as_ref())
-            .map(|log| log.beyond(before).map(|(end, name, at)| (end, Arc::clone(name), at)).collect())
+            .map(|log| log.beyond(before).map(|(frame, name, at)| (frame.end, Arc::clone(name), at)).collect())
             .unwrap_or_default();
         self.leave_members(out, member.sub, before);
         for piece in pieces {
             if self.push_event(out, member.conn, piece.run, piece.droppable) {
                 self.counters.deliveries += 1;
                 if let Some((_, name, at)) = positions.iter().find(|(end, ..)| *end == piece.end) {
-                    self.note_position(out, member.conn, member.sub, Some(name), Some(*at));
+                    self.note_position(out, member.conn, member.sub, piece.run.len, Some(name), Some(*at));
                 }
             }
         }

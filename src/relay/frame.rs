@@ -243,7 +243,7 @@ pub fn replay_exhausted(binding: Binding, sub: Option<&str>, session: &str, earl
     };
     let mut line = b"replay-exhausted ".to_vec();
     if session.chars().any(char::is_control) {
-        json::write_string(&mut line, session);
+        write_escaped(&mut line, session);
     } else {
         line.extend_from_slice(session.as_bytes());
     }
@@ -251,4 +251,18 @@ pub fn replay_exhausted(binding: Binding, sub: Option<&str>, session: &str, earl
     let _ = write!(at, " {earliest}");
     line.extend_from_slice(at.as_bytes());
     comment(framing, &line)
+}
+
+/// A JSON string without any control character, those that JSON lets stand (DEL, C1) included.
+fn write_escaped(out: &mut Vec<u8>, text: &str) {
+    let start = out.len();
+    json::write_string(out, text);
+    let escaped = String::from_utf8_lossy(&out.split_off(start)).into_owned();
+    for c in escaped.chars() {
+        if c.is_control() {
+            out.extend_from_slice(format!("\\u{:04x}", u32::from(c)).as_bytes());
+        } else {
+            out.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes());
+        }
+    }
 }

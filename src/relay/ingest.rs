@@ -55,8 +55,6 @@ struct Job {
     events: u32,
     /// By owner.
     batches: Vec<Batches>,
-    /// How many owners have a part, once all is parsed.
-    owners: usize,
     parsed: bool,
 }
 
@@ -93,7 +91,7 @@ impl Ingest {
     /// Whether no POST is under way.
     #[must_use]
     pub fn is_idle(&self) -> bool {
-        self.jobs.is_empty() && self.waiting.len() == 0 && self.live_events == 0
+        self.jobs.is_empty() && self.waiting.is_empty() && self.live_events == 0
     }
 
     /// Whether a job could go on, were there room.
@@ -128,18 +126,7 @@ impl Ingest {
             return Err((empty, fields));
         }
         let batches = (0..shared.cores()).map(|_| Batches::new()).collect();
-        self.jobs.push_back(Job {
-            conn,
-            fields,
-            body,
-            kind,
-            at: 0,
-            line: 0,
-            events: 0,
-            batches,
-            owners: 0,
-            parsed: false,
-        });
+        self.jobs.push_back(Job { conn, fields, body, kind, at: 0, line: 0, events: 0, batches, parsed: false });
         Ok(())
     }
 
@@ -151,7 +138,12 @@ impl Ingest {
         while budget > 0 && index < self.jobs.len() {
             let Some(job) = self.jobs.get_mut(index) else { break };
             match job.parse(shared, parser, &mut budget) {
-                Ok(()) => index += 1,
+                Ok(Some(waiting)) => {
+                    // Before anything is handed over: the first owner may acknowledge before the last one is reached.
+                    self.waiting.insert(job.conn, waiting);
+                    index += 1;
+                }
+                Ok(None) => index += 1,
                 Err(refusal) => {
                     if let Some(job) = self.jobs.remove(index) {
                         refused.push((job.conn, refusal.response(job.fields)));
@@ -172,9 +164,7 @@ impl Ingest {
         let mut index = 0;
         while let Some(job) = self.jobs.get_mut(index) {
             if job.parsed && job.hand_over(shared, room, take) {
-                if let Some(Job { conn, fields, events, owners, .. }) = self.jobs.remove(index) {
-                    self.waiting.insert(conn, Waiting { fields, missing: owners, accepted: events });
-                }
+                self.jobs.remove(index);
             } else {
                 index += 1;
             }
@@ -225,7 +215,11 @@ impl Ingest {
 }
 
 impl Job {
-    fn parse(&mut self, shared: &Shared, parser: &mut Parser, budget: &mut usize) -> Result<(), Refusal> {
+    /// Parses on; with the last line, answers what the answer waits for.
+    fn parse(&mut self, shared: &Shared, parser: &mut Parser, budget: &mut usize) -> Result<Option<Waiting>, Refusal> {
+        if self.parsed {
+            return Ok(None);
+        }
         while !self.parsed && *budget > 0 {
             let rest = self.body.get(self.at..).unwrap_or_default();
             let (line, taken) = match self.kind {
@@ -255,18 +249,20 @@ impl Job {
                 self.events += 1;
             }
         }
-        if self.parsed {
-            self.body = Vec::new();
-            let first_tick = shared.take_ticks(self.events as usize);
-            for batches in &mut self.batches {
-                batches.iter_mut().for_each(|batch| batch.first_tick = first_tick);
-                if let Some(last) = batches.back_mut() {
-                    last.acknowledge = Some(self.conn);
-                    self.owners += 1;
-                }
+        if !self.parsed {
+            return Ok(None);
+        }
+        self.body = Vec::new();
+        let first_tick = shared.take_ticks(self.events as usize);
+        let mut owners = 0;
+        for batches in &mut self.batches {
+            batches.iter_mut().for_each(|batch| batch.first_tick = first_tick);
+            if let Some(last) = batches.back_mut() {
+                last.acknowledge = Some(self.conn);
+                owners += 1;
             }
         }
-        Ok(())
+        Ok(Some(Waiting { fields: std::mem::take(&mut self.fields), missing: owners, accepted: self.events }))
     }
 
     /// Hands over what has room; whether all is handed over.

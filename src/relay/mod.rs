@@ -257,7 +257,7 @@ impl Relay {
                     websocket::frame::encode_text(&mut bytes, command.event(0).raw());
                     self.reader.push_frame(out, target, &bytes)
                 };
-                self.to_owner(out, from, OwnerInput::HandedOver { token, taken });
+                self.send_to_owner(out, from, OwnerInput::HandedOver { token, taken });
             }
             RelayMail::CommandAnswer { conn, refused } => {
                 if let Some((id, code, detail)) = refused {
@@ -269,7 +269,7 @@ impl Relay {
             RelayMail::EvictAnswered => self.owner.on_evict_answered(),
             RelayMail::Gather(Gather { token, what }) => {
                 let entries = self.entries(what);
-                self.to_core(out, from, RelayMail::Gathered(Gathered { token, entries }));
+                self.send_to_core(out, from, RelayMail::Gathered(Gathered { token, entries }));
             }
             RelayMail::Gathered(part) => {
                 if let Some((asker, entries)) = self.gatherings.take(&part) {
@@ -285,15 +285,15 @@ impl Relay {
     fn carry(&mut self, out: &mut dyn Outbox<RelayMail>) {
         loop {
             while let Some((owner, input)) = self.reader.take_request() {
-                self.to_owner(out, owner, input);
+                self.send_to_owner(out, owner, input);
             }
             let Some((destination, mail)) = self.owner.take_effect() else { return };
             match (destination, mail) {
-                (Destination::Core(core), mail) => self.to_core(out, core, mail),
+                (Destination::Core(core), mail) => self.send_to_core(out, core, mail),
                 (Destination::Cores(cores), RelayMail::Fanout(fanout)) => {
                     for core in (0..self.shared.cores()).filter(|core| cores & (1 << core) != 0) {
                         let core = CoreId(u16::try_from(core).unwrap_or(0));
-                        self.to_core(out, core, RelayMail::Fanout(Arc::clone(&fanout)));
+                        self.send_to_core(out, core, RelayMail::Fanout(Arc::clone(&fanout)));
                     }
                 }
                 (Destination::Cores(_), _) => debug_assert!(false, "only events go to several cores"),
@@ -302,7 +302,7 @@ impl Relay {
     }
 
     /// Sends to the reader of a core; to this one's at once.
-    fn to_core(&mut self, out: &mut dyn Outbox<RelayMail>, core: CoreId, mail: RelayMail) {
+    fn send_to_core(&mut self, out: &mut dyn Outbox<RelayMail>, core: CoreId, mail: RelayMail) {
         if core == self.core {
             self.on_mail(out, core, mail);
         } else {
@@ -311,7 +311,7 @@ impl Relay {
     }
 
     /// Sends to an owner; to this core's at once.
-    fn to_owner(&mut self, out: &mut dyn Outbox<RelayMail>, owner: CoreId, input: OwnerInput) {
+    fn send_to_owner(&mut self, out: &mut dyn Outbox<RelayMail>, owner: CoreId, input: OwnerInput) {
         if owner == self.core {
             self.owner.push(owner, input);
         } else {
@@ -336,7 +336,7 @@ impl Relay {
             },
         );
         for (to, input) in handed {
-            self.to_owner(out, to, input);
+            self.send_to_owner(out, to, input);
         }
     }
 
@@ -345,12 +345,12 @@ impl Relay {
         let mut handed = Vec::new();
         self.ingest.flush_live(&self.shared, &mut |to, input| handed.push((to, input)));
         for (to, input) in handed {
-            self.to_owner(out, to, input);
+            self.send_to_owner(out, to, input);
         }
         for (conn, session) in std::mem::take(&mut self.lapsed) {
             let owner = self.shared.owner_of(&session);
             let sessions = vec![Box::from(&*session)];
-            self.to_owner(out, owner, OwnerInput::Unclaim { conn, sessions });
+            self.send_to_owner(out, owner, OwnerInput::Unclaim { conn, sessions });
         }
     }
 
@@ -408,7 +408,7 @@ impl Relay {
         let gather = self.gatherings.begin(asker, cores);
         for core in 0..cores {
             let core = CoreId(u16::try_from(core).unwrap_or(0));
-            self.to_core(out, core, RelayMail::Gather(gather));
+            self.send_to_core(out, core, RelayMail::Gather(gather));
         }
     }
 

@@ -64,7 +64,7 @@ impl Shared {
         Self {
             replay_budget: PoolBudget::new(limits.replay_bytes_max),
             control,
-            instance: format!("{:016x}", RandomState::new().hash_one(std::process::id())),
+            instance: format!("{:016x}", RandomState::new().hash_one(cores)),
             fingerprinter: Fingerprinter::new(),
             subscribers: AtomicUsize::new(0),
             parties: AtomicUsize::new(0),

@@ -249,7 +249,7 @@ impl Reading<'_> {
             asked.pop_front();
             return Some((asked, None));
         };
-        let Some(buffer) = self.directory.buffer(session) else { return None };
+        let buffer = self.directory.buffer(session)?;
         let earliest = match &at {
             None => buffer.exhausted(position),
             Some(at) => buffer.overtaken(at),

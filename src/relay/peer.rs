@@ -67,6 +67,12 @@ impl<T> ByConn<T> {
         self.len
     }
 
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
     /// All connections that have a value.
     pub fn iter(&self) -> impl Iterator<Item = (ConnId, &T)> {
         (0u32..).zip(&self.slots).filter_map(|(slot, entry)| {
@@ -81,7 +87,8 @@ pub type PositionKey = (SubRef, Arc<str>);
 /// Positions of a WebSocket peer that its class's log does not tell (§6.6).
 #[derive(Debug)]
 pub struct OwnPositions {
-    /// Bytes ever pushed to this peer by itself; the offset of `log`, marked with [`OWN_MARK`].
+    /// One more than the bytes ever pushed to this peer by itself; the offset of `log`, marked with [`OWN_MARK`]. One
+    /// more, because what is adopted before the first of them lies at this offset, and offsets count from above 0.
     pub pushed: u64,
     /// What was pushed to it by itself.
     pub log: PositionLog<PositionKey>,
@@ -93,7 +100,7 @@ impl OwnPositions {
     /// An empty book of at most `sessions_max` sessions per subscription.
     #[must_use]
     pub fn new(sessions_max: usize) -> Self {
-        Self { pushed: 0, log: PositionLog::new(sessions_max), carried: PositionLog::new(sessions_max) }
+        Self { pushed: 1, log: PositionLog::new(sessions_max), carried: PositionLog::new(sessions_max) }
     }
 }
 

@@ -1,21 +1,23 @@
 //! Which position of each session was last handed to a socket, without a map update per delivery (§6.6).
 //!
-//! A log follows one stream of bytes. Each event pushed is a record with the offset in that stream at which its frame
-//! ends; a connection's share of the stream that has left is a number, so "what did it get" is a cut through the log.
-//! Records whose bytes have certainly left everywhere are *settled*: folded into a map from key to newest position.
+//! A log follows one stream of bytes. Each event pushed is a record with the offsets in that stream at which its frame
+//! begins and ends; a connection's share of the stream that has left is a number, so "what did it get" is a cut through
+//! the log. A frame of which a part has left counts as handed over: whatever becomes of the connection, the rest of it
+//! still goes out. Records whose bytes have certainly left everywhere are *settled*: folded into a map from key to newest position.
 //!
 //! Invariants: records ascend by `end`; a settled entry's `end` is below every record's; the map holds at most twice
 //! `keys_max` keys, of which the latest stay.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
+use std::ops::Range;
 
 use super::event::Position;
 
 /// One event of the stream.
 #[derive(Debug, Clone)]
 struct Record<K> {
-    end: u64,
+    frame: Range<u64>,
     key: K,
     position: Position,
 }
@@ -35,10 +37,10 @@ impl<K: Hash + Eq + Clone> PositionLog<K> {
         Self { records: VecDeque::new(), settled: HashMap::new(), keys_max }
     }
 
-    /// Notes that the frame of an event at `position` ends at offset `end` of the stream.
-    pub fn push(&mut self, end: u64, key: K, position: Position) {
-        debug_assert!(self.records.back().is_none_or(|last| last.end <= end));
-        self.records.push_back(Record { end, key, position });
+    /// Notes where in the stream the frame of an event at `position` lies.
+    pub fn push(&mut self, frame: Range<u64>, key: K, position: Position) {
+        debug_assert!(self.records.back().is_none_or(|last| last.frame.start <= frame.start));
+        self.records.push_back(Record { frame, key, position });
     }
 
     /// Records not settled yet.
@@ -49,9 +51,9 @@ impl<K: Hash + Eq + Clone> PositionLog<K> {
 
     /// Everything up to `offset` has left for good.
     pub fn settle(&mut self, offset: u64) {
-        while self.records.front().is_some_and(|record| record.end <= offset) {
-            let Some(Record { end, key, position }) = self.records.pop_front() else { return };
-            self.settle_one(end, key, position);
+        while self.records.front().is_some_and(|record| record.frame.end <= offset) {
+            let Some(Record { frame, key, position }) = self.records.pop_front() else { return };
+            self.settle_one(frame.end, key, position);
         }
         if self.records.is_empty() {
             self.records.shrink_to(64);
@@ -74,7 +76,7 @@ impl<K: Hash + Eq + Clone> PositionLog<K> {
         self.settle_one(offset, key, position);
     }
 
-    /// The newest position of each key among what ends in `(since, handed]`.
+    /// The newest position of each key among the frames that end behind `since` and have begun before `handed`.
     #[must_use]
     pub fn handed(&self, since: u64, handed: u64) -> HashMap<K, (u64, Position)> {
         let mut newest: HashMap<K, (u64, Position)> = self
@@ -83,17 +85,17 @@ impl<K: Hash + Eq + Clone> PositionLog<K> {
             .filter(|(_, (end, _))| *end > since && *end <= handed)
             .map(|(key, at)| (key.clone(), *at))
             .collect();
-        for record in self.records.iter().take_while(|record| record.end <= handed).filter(|record| record.end > since)
-        {
-            newest.insert(record.key.clone(), (record.end, record.position));
+        let begun = self.records.iter().take_while(|record| record.frame.start < handed);
+        for record in begun.filter(|record| record.frame.end > since) {
+            newest.insert(record.key.clone(), (record.frame.end, record.position));
         }
         newest
     }
 
-    /// Records that end beyond `handed`.
-    pub fn beyond(&self, handed: u64) -> impl Iterator<Item = (u64, &K, Position)> {
-        let first = self.records.partition_point(|record| record.end <= handed);
-        self.records.iter().skip(first).map(|record| (record.end, &record.key, record.position))
+    /// Records of frames that begin at `handed` or behind it.
+    pub fn beyond(&self, handed: u64) -> impl Iterator<Item = (Range<u64>, &K, Position)> {
+        let first = self.records.partition_point(|record| record.frame.start < handed);
+        self.records.iter().skip(first).map(|record| (record.frame.clone(), &record.key, record.position))
     }
 }
 
@@ -108,23 +110,27 @@ mod tests {
     #[test]
     fn a_cut_through_the_log_gives_what_was_handed_over() {
         let mut log = PositionLog::new(10);
-        log.push(100, "a", at(1));
-        log.push(200, "b", at(7));
-        log.push(300, "a", at(2));
+        log.push(0..100, "a", at(1));
+        log.push(100..200, "b", at(7));
+        // What bears no position lies in between.
+        log.push(250..300, "a", at(2));
         assert_eq!(log.handed(0, 250), HashMap::from([("a", (100, at(1))), ("b", (200, at(7)))]));
         log.settle(200);
         assert_eq!(log.unsettled(), 1);
         assert_eq!(log.handed(0, 250), HashMap::from([("a", (100, at(1))), ("b", (200, at(7)))]));
+        let begun = log.handed(0, 251);
+        assert_eq!(begun, HashMap::from([("a", (300, at(2))), ("b", (200, at(7)))]), "a frame begun is completed");
         assert_eq!(log.handed(0, 300), HashMap::from([("a", (300, at(2))), ("b", (200, at(7)))]));
         assert_eq!(log.handed(150, 250), HashMap::from([("b", (200, at(7)))]), "only what came after one joined");
-        assert_eq!(log.beyond(200).map(|(end, ..)| end).collect::<Vec<_>>(), [300]);
+        assert_eq!(log.beyond(200).map(|(frame, ..)| frame).collect::<Vec<_>>(), [250..300]);
+        assert_eq!(log.beyond(251).count(), 0, "a frame begun is not beyond");
     }
 
     #[test]
     fn the_latest_keys_are_kept() {
         let mut log = PositionLog::new(4);
         for key in 0..100u64 {
-            log.push(key + 1, key, at(key));
+            log.push(key..key + 1, key, at(key));
         }
         log.settle(u64::MAX);
         let handed = log.handed(0, u64::MAX);

@@ -5,7 +5,7 @@
 //!
 //! The reader asks owners for things by [`Reader::take_request`], in order; `mod.rs` carries them.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -197,7 +197,7 @@ impl Reader {
             }
         };
         self.counters.replays += 1;
-        Some(Box::new(Replay { cursors, current: 0, outstanding: false, due: false, live }))
+        Some(Box::new(Replay { cursors, current: 0, outstanding: false, due: false, live, announced: HashMap::new() }))
     }
 
     /// An owner has registered a subscription.
@@ -419,8 +419,8 @@ impl Reader {
         for (session, (_, position)) in log.handed(joined, handed) {
             own.log.adopt(own.pushed, (sub, session), position);
         }
-        for (end, session, position) in log.beyond(handed).take_while(|(end, ..)| *end <= before) {
-            own.carried.push(end, (sub, Arc::clone(session)), position);
+        for (frame, session, position) in log.beyond(handed).take_while(|(frame, ..)| frame.end <= before) {
+            own.carried.push(frame, (sub, Arc::clone(session)), position);
         }
     }
 

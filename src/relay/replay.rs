@@ -139,7 +139,7 @@ impl Reader {
                     session = std::str::from_utf8(page.slice(name)).unwrap_or_default();
                     noted = note;
                 }
-                PageItem::Exhausted { earliest } => self.announce_exhausted(out, page.sub, session, earliest),
+                PageItem::Exhausted { earliest } => self.announce_once(out, page.sub, session, earliest),
                 PageItem::Unknown { asked } => self.remember_unknown(page.sub, session, asked),
                 PageItem::Event { raw, arrival, position } => {
                     let Ok(event) = parser.parse(page.slice(raw)) else { continue };
@@ -156,9 +156,18 @@ impl Reader {
                     // One page fits whatever else is queued: it was asked for when nothing was.
                     out.push_always(conn, self.frames.last(), mark);
                     self.counters.deliveries += 1;
-                    self.note_position(out, conn, page.sub, Some(session), position);
+                    self.note_position(out, conn, page.sub, len, Some(session), position);
                 }
             }
+        }
+    }
+
+    /// Announces a gap, unless the same was announced already. `earliest` only rises, and with every further loss.
+    fn announce_once(&mut self, out: &mut dyn Outbox<RelayMail>, sub: SubRef, session: &str, earliest: Position) {
+        let replay = self.subscriptions.get_mut(sub).and_then(|subscription| subscription.replay.as_mut());
+        let known = replay.and_then(|replay| replay.announced.insert(session.into(), earliest));
+        if known != Some(earliest) {
+            self.announce_exhausted(out, sub, session, earliest);
         }
     }
 

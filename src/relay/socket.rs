@@ -140,7 +140,7 @@ impl Relay {
         self.flush_live(out);
         let tick = self.shared.take_ticks(1);
         let command = Command { batch, tick, sender: conn };
-        self.to_owner(out, owner, OwnerInput::Command(Box::new(command)));
+        self.send_to_owner(out, owner, OwnerInput::Command(Box::new(command)));
         self.await_answer(conn);
     }
 

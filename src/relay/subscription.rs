@@ -54,6 +54,8 @@ pub struct Replay {
     pub due: bool,
     /// Whether it ends in live delivery.
     pub live: bool,
+    /// What was announced last in each session: the same again would tell of no further loss.
+    pub announced: HashMap<Box<str>, Position>,
 }
 
 /// What a subscription has delivered or will deliver by itself, so that others of its connection do not repeat it.

@@ -31,6 +31,28 @@ pub enum Piece<'a> {
     End,
 }
 
+impl<'a> Piece<'a> {
+    /// The events in it, as they were received: the data of messages, the text of frames. Comments are skipped.
+    pub fn events(self) -> impl Iterator<Item = &'a [u8]> {
+        let (mut chunk, frame): (&[u8], _) = match self {
+            Self::Chunk(chunk) => (chunk, None),
+            Self::Frame(opcode::TEXT, text) => (b"", Some(text)),
+            Self::Frame(..) | Self::End => (b"", None),
+        };
+        let messages = std::iter::from_fn(move || {
+            let length = memchr::memmem::find(chunk, b"\n\n")?;
+            let (message, rest) = chunk.split_at(length);
+            chunk = &rest[2..];
+            Some(message)
+        });
+        let data = messages.filter(|message| !message.starts_with(b": ")).map(|message| {
+            let at = memchr::memmem::find(message, b"\ndata: ").expect("an event has data");
+            &message[at + 7..]
+        });
+        data.chain(frame)
+    }
+}
+
 /// Many consumers.
 #[derive(Debug)]
 pub struct Flock {

@@ -256,6 +256,7 @@ impl Relay {
         let samples: Vec<u64> = metrics
             .lines()
             .filter_map(|line| line.strip_prefix("aep_relay_")?.strip_prefix(name))
+            .map(|rest| rest.strip_prefix("_total").unwrap_or(rest))
             .filter(|rest| rest.starts_with([' ', '{']) && rest.contains(label))
             .map(|rest| rest.rsplit(' ').next().and_then(|value| value.parse().ok()).expect("a number"))
             .collect();

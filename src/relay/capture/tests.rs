@@ -1,3 +1,5 @@
+//! Tests of the capture ceiling: tables of §5, and properties of what is left.
+
 use proptest::prelude::*;
 use serde_json::json;
 

@@ -1,3 +1,5 @@
+//! Tests of filters: tables of §8, and properties of their canonical form.
+
 use std::collections::HashSet;
 use std::hash::{BuildHasher, RandomState};
 

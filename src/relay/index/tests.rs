@@ -1,3 +1,5 @@
+//! Tests of the index against a walk over all filters.
+
 use proptest::prelude::*;
 
 use super::*;

@@ -1,3 +1,5 @@
+//! Tests of the message decoder: illegal frames by RFC section, cuts at every byte, clients we did not write.
+
 use std::io::{self, Read, Write};
 
 use proptest::prelude::*;

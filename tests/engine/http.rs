@@ -1,0 +1,255 @@
+//! Requests and answers: order, refusals, time limits, bodies.
+
+use std::io::{Read, Write};
+use std::time::Duration;
+
+use crate::harness::{start, start_with};
+
+#[test]
+fn pipelined_requests_are_answered_in_order_on_one_connection() {
+    let server = start(1);
+    let mut client = server.client();
+    let mut requests = Vec::new();
+    for n in 0..200 {
+        let body = n.to_string().repeat(n);
+        write!(requests, "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: {}\r\n\r\n{body}", body.len()).unwrap();
+        requests.extend(b"GET /later HTTP/1.1\r\nHost: x\r\n\r\n");
+    }
+    client.send(requests);
+    for n in 0..200 {
+        assert_eq!(client.answer(), (200, n.to_string().repeat(n).into_bytes()));
+        assert_eq!(client.answer(), (200, b"later".to_vec()));
+    }
+    server.wait_until("one connection", |core| core.accepted.value(), |n| n == 1);
+}
+
+#[test]
+fn answers_that_nobody_reads_stop_the_reading() {
+    let server = start(1);
+    let mut client = server.client();
+    let body = vec![b'x'; 1 << 20];
+    let mut writer = client.stream.try_clone().unwrap();
+    let thread = std::thread::spawn(move || {
+        for _ in 0..64 {
+            write!(writer, "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: {}\r\n\r\n", 1 << 20).unwrap();
+            writer.write_all(&body).unwrap();
+        }
+    });
+    for _ in 0..64 {
+        assert_eq!(client.answer().1.len(), 1 << 20);
+    }
+    thread.join().unwrap();
+}
+
+#[test]
+fn head_has_a_length_and_no_body() {
+    let server = start(1);
+    let mut client = server.client();
+    client.send("HEAD /now HTTP/1.1\r\nHost: x\r\n\r\nGET /now HTTP/1.1\r\nHost: x\r\n\r\n");
+    assert!(client.read_through("\r\n\r\n").contains("Content-Length: 3\r\n"));
+    assert_eq!(client.answer(), (200, b"now".to_vec()));
+}
+
+#[test]
+fn old_clients_are_closed_unless_they_ask() {
+    let server = start(1);
+    let mut client = server.client();
+    client.send("GET /now HTTP/1.0\r\nConnection: keep-alive\r\n\r\n");
+    assert!(client.read_through("now").contains("Connection: keep-alive\r\n"));
+    client.send("GET /now HTTP/1.0\r\n\r\n");
+    assert!(client.read_through("now").contains("Connection: close\r\n"));
+    assert!(client.read_to_end().is_empty());
+}
+
+#[test]
+fn requests_that_cannot_be_served_are_refused_readably_and_closed() {
+    let server = start_with(1, |limits, _| limits.head_bytes_max = 1000);
+    let long = "x".repeat(2000);
+    for (request, status) in [
+        ("GET /now HTTP/1.1\r\n\r\n".to_owned(), 400),
+        ("GET /now HTTP/1.1\nHost: x\r\n\r\n".to_owned(), 400),
+        ("GET /now HTTP/2.0\r\nHost: x\r\n\r\n".to_owned(), 505),
+        (format!("GET /{long} HTTP/1.1\r\nHost: x\r\n\r\n"), 414),
+        (format!("GET /now HTTP/1.1\r\nHost: x\r\nX: {long}\r\n\r\n"), 431),
+        ("GET /now HTTP/1.1\r\nHost: x\r\nExpect: tea\r\n\r\n".to_owned(), 417),
+        ("POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n".to_owned(), 400),
+    ] {
+        let mut client = server.client();
+        client.send(request + &"and more that is never looked at".repeat(1000));
+        assert_eq!(client.answer().0, status);
+        assert!(client.read_to_end().is_empty());
+    }
+}
+
+#[test]
+fn a_refused_upload_can_be_read_while_it_goes_on() {
+    let server = start_with(1, |_, settings| settings.body_bytes_max = 1000);
+    let body = vec![b'x'; 24 << 20];
+    for head in ["Content-Length: 25165824\r\n\r\n", "Transfer-Encoding: chunked\r\n\r\n1800000\r\n"] {
+        let mut client = server.client();
+        client.send(format!("POST /echo HTTP/1.1\r\nHost: x\r\nOrigin: https://a.example\r\n{head}"));
+        // A client that reads only when it has sent everything.
+        client.send(&body);
+        let (status, text) = client.answer();
+        assert_eq!(status, 413);
+        assert_eq!(text, b"BodyTooLarge(1000) Some(\"https://a.example\")");
+        client.end();
+        assert!(client.read_to_end().is_empty());
+    }
+}
+
+#[test]
+fn content_that_was_not_asked_for_is_read_past() {
+    let server = start(1);
+    let mut client = server.client();
+    client.send("POST /refused HTTP/1.1\r\nHost: x\r\nContent-Length: 300000\r\n\r\n");
+    client.send(vec![b'x'; 300_000]);
+    client.send("GET /now HTTP/1.1\r\nHost: x\r\n\r\n");
+    assert_eq!(client.answer().0, 403);
+    assert_eq!(client.answer(), (200, b"now".to_vec()));
+}
+
+#[test]
+fn continue_is_sent_when_the_body_is_wanted_and_awaited() {
+    let server = start_with(1, |_, settings| settings.body_bytes_max = 1000);
+    let expecting = |length: usize| {
+        format!("POST /echo HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: {length}\r\n\r\n")
+    };
+    let mut client = server.client();
+    client.send(expecting(5));
+    assert_eq!(client.read_through("\r\n\r\n"), "HTTP/1.1 100 Continue\r\n\r\n");
+    client.send("hello");
+    assert_eq!(client.answer(), (200, b"hello".to_vec()));
+
+    let mut client = server.client();
+    client.send(expecting(1001));
+    assert_eq!(client.answer().0, 413);
+
+    // The body came with the head: nobody waits.
+    let mut client = server.client();
+    client.send(expecting(5) + "hello");
+    assert_eq!(client.answer(), (200, b"hello".to_vec()));
+}
+
+#[test]
+fn a_body_cut_off_brings_nothing() {
+    let server = start(1);
+    let mut consumer = server.stream();
+    let mut client = server.client();
+    client.send("POST /publish HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\nhalf");
+    client.end();
+    assert!(client.read_to_end().is_empty());
+    server.publish("whole");
+    assert_eq!(consumer.event().as_deref(), Some("whole"));
+}
+
+#[test]
+fn a_client_that_has_sent_all_it_wants_gets_its_answer() {
+    let server = start(1);
+    let mut client = server.client();
+    client.send("GET /later HTTP/1.1\r\nHost: x\r\n\r\nPOST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\nhi");
+    client.end();
+    assert_eq!(client.answer(), (200, b"later".to_vec()));
+    assert_eq!(client.answer(), (200, b"hi".to_vec()));
+    assert!(client.read_to_end().is_empty());
+}
+
+#[test]
+fn whoever_is_too_slow_is_closed_by_the_limit_from_the_start() {
+    let server = start_with(1, |limits, _| {
+        limits.head_time = Duration::from_millis(300);
+        limits.body_time = Duration::from_millis(300);
+        limits.keep_alive_time = Duration::from_millis(300);
+    });
+    let mut silent = server.client();
+    let mut half_head = server.client();
+    half_head.send("GET /now HT");
+    let mut half_body = server.client();
+    half_body.send("POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\nabc");
+    let mut endless = server.client();
+    endless.send("POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n1\r\n");
+    let mut second_head = server.client();
+    second_head.send("GET /now HTTP/1.1\r\nHost: x\r\n\r\nGET /no");
+    let mut idle = server.client();
+    idle.send("GET /now HTTP/1.1\r\nHost: x\r\n\r\n");
+
+    assert!(silent.read_to_end().is_empty());
+    for late in [&mut half_head, &mut half_body, &mut endless] {
+        assert_eq!(late.answer().0, 408);
+        assert!(late.read_to_end().is_empty());
+    }
+    assert_eq!(second_head.answer().0, 200);
+    assert_eq!(second_head.answer().0, 408);
+    assert_eq!(idle.answer().0, 200);
+    assert!(idle.read_to_end().is_empty());
+}
+
+#[test]
+fn over_the_connection_limit_a_client_is_told_and_the_place_comes_free() {
+    let server = start_with(2, |limits, _| limits.connections_max = 3);
+    let mut clients: Vec<_> = (0..3).map(|_| server.client()).collect();
+    for client in &mut clients {
+        client.send("GET /now HTTP/1.1\r\nHost: x\r\n\r\n");
+        assert_eq!(client.answer().0, 200);
+    }
+    let mut refused = server.client();
+    refused.send("GET /now HTTP/1.1\r\nHost: x\r\n\r\n");
+    assert_eq!(refused.answer().0, 503);
+    refused.end();
+    assert!(refused.read_to_end().is_empty());
+    drop(clients.pop());
+    server.wait_until("one place free", |core| core.connections.value(http()), |n| n == 2);
+    let mut client = server.client();
+    client.send("GET /now HTTP/1.1\r\nHost: x\r\n\r\n");
+    assert_eq!(client.answer().0, 200);
+}
+
+#[test]
+fn uploads_over_the_receiving_budget_wait_for_each_other() {
+    let server = start_with(2, |limits, _| limits.receiving_bytes_max = 100 << 10);
+    let threads: Vec<_> = (0..8)
+        .map(|n| {
+            let mut client = server.client();
+            std::thread::spawn(move || {
+                let body = vec![b'0' + n; 3 << 20];
+                client.send(format!("POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: {}\r\n\r\n", body.len()));
+                client.send(&body);
+                assert_eq!(client.answer(), (200, body));
+            })
+        })
+        .collect();
+    for thread in threads {
+        thread.join().unwrap();
+    }
+}
+
+#[test]
+fn connections_spread_over_the_cores() {
+    let server = start(4);
+    let clients: Vec<_> = (0..120)
+        .map(|_| {
+            let mut client = server.client();
+            client.send("GET /now HTTP/1.1\r\nHost: x\r\n\r\n");
+            assert_eq!(client.answer().0, 200);
+            client
+        })
+        .collect();
+    let counts: Vec<u64> = (0..4).map(|core| server.metrics.core(core).connections.value(http())).collect();
+    assert_eq!(counts.iter().sum::<u64>(), clients.len() as u64);
+    assert!(counts.iter().all(|&count| count <= 45), "{counts:?}");
+}
+
+#[test]
+fn a_client_that_vanishes_leaves_nothing_behind() {
+    let server = start(2);
+    for _ in 0..50 {
+        let mut client = server.client();
+        client.send("GET /now HTTP/1.1\r\nHost: x\r\n\r\nGET /no");
+        client.stream.read_exact(&mut [0]).unwrap();
+    }
+    server.wait_until("all gone", |core| core.connections.value(http()), |n| n == 0);
+}
+
+fn http() -> aep_relay::ops::metrics::ConnectionKind {
+    aep_relay::ops::metrics::ConnectionKind::Http
+}

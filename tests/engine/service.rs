@@ -1,0 +1,245 @@
+//! A small protocol for driving the engine: echo, a broadcast over all cores, an event stream and a WebSocket.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use aep_relay::engine::service::{
+    ConnId, CoreId, Ending, EventStreamOpen, Flow, HttpFault, Lane, Mail, Message, Outbox, Pushed, Response, Run,
+    Service, Verdict, WebSocketClose, WebSocketUpgrade, Work,
+};
+use aep_relay::wire::http1::{RequestHead, StreamFraming};
+use aep_relay::wire::websocket::Handshake;
+use aep_relay::wire::websocket::frame::encode_text;
+
+const ECHO: u32 = 1;
+const PUBLISH: u32 = 2;
+
+/// Bounds that tests change.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    pub body_bytes_max: usize,
+    pub heartbeat_interval: Duration,
+    /// How many consumers were cut.
+    pub cuts: Arc<AtomicUsize>,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self { body_bytes_max: 32 << 20, heartbeat_interval: Duration::from_secs(15), cuts: Arc::default() }
+    }
+}
+
+/// One core's part. Consumers are told apart by how their messages are framed.
+#[derive(Debug, Default)]
+pub struct Demo {
+    settings: Settings,
+    chunked: Vec<ConnId>,
+    until_close: Vec<ConnId>,
+    websockets: Vec<ConnId>,
+    /// Requests that are answered in the next call of `on_turn`.
+    later: Vec<ConnId>,
+    parked: Vec<ConnId>,
+    framed: Vec<u8>,
+}
+
+#[derive(Debug)]
+pub enum Letter {
+    /// To the one core that puts all events in order.
+    Admit(Arc<[u8]>),
+    /// To every core.
+    Deliver(Arc<[u8]>),
+}
+
+impl Mail for Letter {
+    fn weight(&self) -> usize {
+        match self {
+            Self::Admit(event) | Self::Deliver(event) => event.len(),
+        }
+    }
+}
+
+type Out<'a> = &'a mut dyn Outbox<Letter>;
+
+impl Demo {
+    pub fn new(settings: Settings) -> Self {
+        Self { settings, ..Self::default() }
+    }
+
+    fn deliver(&mut self, out: Out<'_>, event: &[u8]) {
+        let message = [b"data: ", event, b"\n\n"].concat();
+        let mut run = |lane, encode: &dyn Fn(&mut Vec<u8>)| {
+            self.framed.clear();
+            encode(&mut self.framed);
+            out.write_run(Lane(lane), &self.framed)
+        };
+        let chunked = run(0, &|framed| StreamFraming::Chunked.encode(framed, &message));
+        let until_close = run(1, &|framed| StreamFraming::UntilClose.encode(framed, &message));
+        let websocket = run(2, &|framed| encode_text(framed, event));
+        self.push_all(out, &self.chunked, chunked);
+        self.push_all(out, &self.until_close, until_close);
+        self.push_all(out, &self.websockets, websocket);
+    }
+
+    fn push_all(&self, out: Out<'_>, consumers: &[ConnId], run: Run) {
+        for &conn in consumers {
+            if out.push_run(conn, run, 1) == Pushed::Full {
+                self.cut(out, conn);
+            }
+        }
+    }
+
+    fn cut(&self, out: Out<'_>, conn: ConnId) {
+        let mut last = Vec::new();
+        encode_text(&mut last, b"too slow");
+        out.cut(conn, &last, WebSocketClose { code: 1013, reason: "" });
+        self.settings.cuts.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+pub fn response(status: u16, body: impl Into<Cow<'static, [u8]>>) -> Response {
+    Response { status, fields: vec![("Content-Type", "text/plain".into())], body: body.into(), close: false }
+}
+
+impl Service for Demo {
+    type Mail = Letter;
+
+    fn on_request(&mut self, out: Out<'_>, conn: ConnId, head: &RequestHead<'_>) -> Verdict {
+        match (head.method, head.target) {
+            ("GET" | "HEAD", "/now") => Verdict::Respond(response(200, b"now".as_slice())),
+            ("POST", "/refused") => Verdict::Respond(response(403, b"no".as_slice())),
+            ("POST", "/echo") => Verdict::ReadBody { tag: ECHO, bytes_max: self.settings.body_bytes_max },
+            ("POST", "/publish") => Verdict::ReadBody { tag: PUBLISH, bytes_max: self.settings.body_bytes_max },
+            ("GET", "/later") => {
+                self.later.push(conn);
+                Verdict::Later
+            }
+            ("GET", "/stream") => {
+                let open = EventStreamOpen {
+                    fields: vec![("Content-Type", "text/event-stream".into())],
+                    first: b": open\n\n",
+                    heartbeat: b": ping\n\n",
+                    heartbeat_interval: self.settings.heartbeat_interval,
+                };
+                out.open_event_stream(conn, open);
+                match StreamFraming::of(head.version) {
+                    StreamFraming::Chunked => self.chunked.push(conn),
+                    StreamFraming::UntilClose => self.until_close.push(conn),
+                }
+                Verdict::Later
+            }
+            ("GET", "/socket") => match Handshake::of(head) {
+                Handshake::Accept(accept) => {
+                    self.websockets.push(conn);
+                    Verdict::Upgrade(WebSocketUpgrade {
+                        accept,
+                        fields: Vec::new(),
+                        message_bytes_max: self.settings.body_bytes_max,
+                        ping_interval: Duration::from_secs(30),
+                        silence_max: Duration::from_secs(90),
+                    })
+                }
+                _ => Verdict::Respond(response(426, b"".as_slice())),
+            },
+            _ => Verdict::Respond(response(404, b"".as_slice())),
+        }
+    }
+
+    fn on_body(&mut self, out: Out<'_>, conn: ConnId, tag: u32, body: Vec<u8>) {
+        if tag == PUBLISH {
+            out.mail_ingest(CoreId(0), Letter::Admit(body.into()));
+            out.respond(conn, response(202, b"".as_slice()));
+        } else {
+            out.respond(conn, response(200, body));
+        }
+    }
+
+    fn refusal(&self, fault: HttpFault, origin: Option<&str>) -> Response {
+        let status = match fault {
+            HttpFault::Malformed(_) => 400,
+            HttpFault::Version => 505,
+            HttpFault::UriTooLong => 414,
+            HttpFault::HeadTooLarge => 431,
+            HttpFault::Expectation => 417,
+            HttpFault::BodyTooLarge(_) => 413,
+            HttpFault::Timeout => 408,
+            HttpFault::Busy | HttpFault::Draining => 503,
+        };
+        response(status, format!("{fault:?} {origin:?}").into_bytes())
+    }
+
+    fn on_message(&mut self, out: Out<'_>, conn: ConnId, message: Message<'_>) -> Flow {
+        let Message::Text(text) = message else {
+            out.close_websocket(conn, WebSocketClose { code: 1003, reason: "text only" });
+            return Flow::Continue;
+        };
+        if let Some(event) = text.strip_prefix(b"publish ") {
+            out.mail_ingest(CoreId(0), Letter::Admit(event.into()));
+            return Flow::Continue;
+        }
+        if text == b"close" {
+            out.close_websocket(conn, WebSocketClose { code: 1000, reason: "asked" });
+            return Flow::Continue;
+        }
+        let mut framed = Vec::new();
+        encode_text(&mut framed, text);
+        out.push_always(conn, &framed, 0);
+        if text.starts_with(b"park") {
+            self.parked.push(conn);
+            return Flow::Park;
+        }
+        Flow::Continue
+    }
+
+    fn on_drained(&mut self, _out: Out<'_>, _conn: ConnId) {}
+
+    fn on_overflow(&mut self, out: Out<'_>, conn: ConnId) {
+        self.cut(out, conn);
+    }
+
+    fn on_alarm(&mut self, _out: Out<'_>, _conn: ConnId) {}
+
+    fn on_mail(&mut self, out: Out<'_>, _from: CoreId, mail: Letter) {
+        match mail {
+            Letter::Admit(event) => {
+                for core in (0..out.cores()).map(|core| CoreId(core as u16)) {
+                    out.mail_fanout(core, Letter::Deliver(event.clone()));
+                }
+            }
+            Letter::Deliver(event) => self.deliver(out, &event),
+        }
+    }
+
+    fn on_turn(&mut self, out: Out<'_>) -> Work {
+        for conn in self.later.drain(..) {
+            out.respond(conn, response(200, b"later".as_slice()));
+        }
+        for conn in self.parked.drain(..) {
+            out.resume(conn);
+        }
+        Work::Idle
+    }
+
+    fn on_gone(&mut self, _out: Out<'_>, conn: ConnId, _ending: Ending) {
+        for list in [&mut self.chunked, &mut self.until_close, &mut self.websockets, &mut self.later, &mut self.parked]
+        {
+            list.retain(|&other| other != conn);
+        }
+    }
+
+    fn on_drain(&mut self, _out: Out<'_>) {}
+
+    fn is_quiescent(&self) -> bool {
+        self.later.is_empty()
+    }
+
+    fn on_goodbye(&mut self, out: Out<'_>) {
+        for &conn in self.chunked.iter().chain(&self.until_close) {
+            out.end_event_stream(conn, b": bye\n\n");
+        }
+        for &conn in &self.websockets {
+            out.close_websocket(conn, WebSocketClose { code: 1001, reason: "bye" });
+        }
+    }
+}
