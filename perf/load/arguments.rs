@@ -250,6 +250,9 @@ impl LoadArgs {
         if self.rate.is_some_and(|rate| !(rate > 0.0 && rate.is_finite())) {
             return usage("--rate: events a second, above 0");
         }
+        if !self.kind.contains('.') {
+            return usage("--type: a type has a dot; over WebSocket anything else would not even be an event");
+        }
         if self.window.is_some_and(|window| window < u64::from(self.batch)) {
             return usage("--window: at least one batch");
         }
@@ -282,6 +285,7 @@ mod tests {
             &["--filter", "3", "--sessions", "2"],
             &["--rate", "0", "--batch", "1"],
             &["--window", "4", "--batch", "5"],
+            &["--type", "wrong", "--batch", "1"],
             &["--consumers", "100000", "--sessions", "1000"],
         ] {
             assert!(fanout(bad).is_err(), "{bad:?}");

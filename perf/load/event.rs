@@ -201,7 +201,9 @@ mod tests {
         let reader = MarkReader::new();
         assert_eq!(reader.read(b"{\"aep\":\"0.1\"}"), None);
         assert_eq!(reader.read(b"{\"data\":{\"mark\":\"short\"}}"), None);
-        let torn = &event(400, 1);
-        assert_eq!(reader.read(&torn[..torn.len() - 160]), None);
+        let event = event(400, 1);
+        let mark = memchr::memmem::find(&event, MARK_KEY).unwrap() + MARK_KEY.len();
+        assert_eq!(reader.read(&event[..mark + MARK_BYTES - 1]), None);
+        assert!(reader.read(&event[..mark + MARK_BYTES]).is_some());
     }
 }

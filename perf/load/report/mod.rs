@@ -160,7 +160,7 @@ impl Report {
         let width = self.figures.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
         let mut text = format!("aep-load {}\n", self.parameters.join(" "));
         for (name, value) in &self.figures {
-            text.push_str(&format!("  {:width$}  {:>14}\n", name.replace('_', " "), shown(*value)));
+            text.push_str(&format!("  {:width$}  {:>14}\n", label(name), shown(*value)));
         }
         for note in &self.notes {
             text.push_str(&format!("note: {note}\n"));
@@ -185,6 +185,11 @@ impl Report {
             "notes": self.notes,
         })
     }
+}
+
+/// A figure's name to be read.
+fn label(name: &str) -> String {
+    name.replace("p99_9", "p99.9").replace('_', " ")
 }
 
 /// A whole number as such.

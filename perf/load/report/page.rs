@@ -3,10 +3,11 @@
 use plotters::coord::Shift;
 use plotters::prelude::*;
 
-use super::{Report, shown};
+use super::{Report, label, shown};
 
-const SIZE: (u32, u32) = (720, 360);
-const LABEL: (&str, u32) = ("sans-serif", 16);
+/// Small, so that its text keeps its size on a phone.
+const SIZE: (u32, u32) = (480, 300);
+const LABEL: (&str, u32) = ("sans-serif", 14);
 /// How far out the percentile curve goes: "nines" of the percentile, 5 for 99.999 %.
 const NINES_MAX: f64 = 5.0;
 
@@ -28,9 +29,7 @@ impl Report {
         let rows: String = self
             .figures
             .iter()
-            .map(|(name, value)| {
-                format!("<tr><td>{}</td><td>{}</td></tr>\n", escaped(&name.replace('_', " ")), shown(*value))
-            })
+            .map(|(name, value)| format!("<tr><td>{}</td><td>{}</td></tr>\n", escaped(&label(name)), shown(*value)))
             .collect();
         let notes: String = self.notes.iter().map(|note| format!("<p>Note: {}</p>\n", escaped(note))).collect();
         let class = if self.sound { "" } else { " class=\"bad\"" };
@@ -59,8 +58,9 @@ impl Report {
         draw(|area| {
             let mut chart = ChartBuilder::on(&area)
                 .margin(10)
-                .x_label_area_size(45)
-                .y_label_area_size(75)
+                .margin_right(28)
+                .x_label_area_size(40)
+                .y_label_area_size(62)
                 .build_cartesian_2d(0.0..NINES_MAX, (low..high).log_scale())?;
             chart
                 .configure_mesh()
@@ -69,6 +69,7 @@ impl Report {
                 .x_labels(6)
                 .x_label_formatter(&|nines| percentile_label(*nines))
                 .y_label_formatter(&|micros| shown(micros.round()))
+                .light_line_style(TRANSPARENT)
                 .label_style(LABEL)
                 .draw()?;
             chart.draw_series(LineSeries::new(points.iter().copied(), BLUE.stroke_width(2)))?;
@@ -84,14 +85,16 @@ impl Report {
         draw(|area| {
             let mut chart = ChartBuilder::on(&area)
                 .margin(10)
-                .x_label_area_size(45)
-                .y_label_area_size(95)
+                .margin_right(28)
+                .x_label_area_size(40)
+                .y_label_area_size(80)
                 .build_cartesian_2d(0.0..last.at, 0.0..high)?;
             chart
                 .configure_mesh()
                 .x_desc("seconds")
                 .y_desc(if deliveries { "deliveries/s" } else { "events/s" })
                 .y_label_formatter(&|rate| shown(rate.round()))
+                .light_line_style(TRANSPARENT)
                 .label_style(LABEL)
                 .draw()?;
             let points = self.timeline.iter().map(|sample| (sample.at, rate(sample)));
