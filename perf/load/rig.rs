@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::io::IsTerminal as _;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use indicatif::{ProgressBar, ProgressStyle};
@@ -131,15 +131,15 @@ impl<'a> Rig<'a> {
         self.shared.measured_from.store(self.shared.now(), Ordering::SeqCst);
         let before = self.before();
         let mut timeline = Timeline::new(&before);
+        let failed = AtomicBool::new(false);
         let (published, cpu) = std::thread::scope(|scope| {
             let publishing = scope.spawn(|| {
                 let published = press.publish(pace);
+                failed.store(published.is_err(), Ordering::SeqCst);
                 (published, process::this_thread_cpu())
             });
-            let mut finished = false;
             let watched = self.watch(&mut timeline, doing, || {
-                finished = finished || publishing.is_finished();
-                finished && self.shared.is_settled()
+                publishing.is_finished() && (self.shared.is_settled() || failed.load(Ordering::SeqCst))
             });
             if let Err(failure) = watched {
                 self.shared.fail(failure);

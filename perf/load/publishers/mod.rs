@@ -8,6 +8,7 @@ mod publisher;
 
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
@@ -52,6 +53,74 @@ impl Pace {
             duration: load.duration,
             events: load.events.unwrap_or(u64::MAX),
         }
+    }
+}
+
+/// A stretch of publishing under way.
+#[derive(Debug)]
+struct Stretch {
+    start: u64,
+    end: u64,
+    /// Nanoseconds between two batches of one publisher, at a fixed rate.
+    interval: Option<f64>,
+    publishers: usize,
+    batch: u64,
+    /// Deliveries that may be owed when a batch goes.
+    ahead: u64,
+    /// Events that may still be sent.
+    left: u64,
+}
+
+/// What a stretch waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Next {
+    /// This time.
+    At(u64),
+    /// Answers to batches on their way.
+    Answer,
+    /// Consumers that are behind.
+    Gate,
+}
+
+impl Next {
+    fn or_at(self, due: u64) -> Self {
+        match self {
+            Self::At(earlier) => Self::At(earlier.min(due)),
+            _ => Self::At(due),
+        }
+    }
+}
+
+impl Stretch {
+    fn new(pace: &Pace, shared: &Shared, publishers: usize) -> Self {
+        let start = shared.now();
+        let batch = u64::from(pace.batch);
+        let ahead = |window: u64| (window.saturating_sub(batch) as f64 * shared.mean_followers()).round() as u64;
+        Self {
+            start,
+            end: start.saturating_add(u64::try_from(pace.duration.as_nanos()).unwrap_or(u64::MAX)),
+            interval: pace.rate.map(|rate| batch as f64 * publishers as f64 / rate * 1e9),
+            publishers,
+            batch,
+            ahead: pace.window.map_or(u64::MAX, ahead),
+            left: pace.events,
+        }
+    }
+
+    /// When a publisher's first batch is due: they take turns.
+    fn first_due(&self, publisher: usize) -> u64 {
+        let offset = self.interval.map_or(0.0, |interval| interval * publisher as f64 / self.publishers as f64);
+        self.start.saturating_add(offset as u64)
+    }
+
+    fn is_over(&self, now: u64) -> bool {
+        now >= self.end || self.left == 0
+    }
+
+    fn take_batch(&mut self) -> u64 {
+        let batch = self.batch.min(self.left);
+        self.left -= batch;
+        batch
     }
 }
 
@@ -119,66 +188,63 @@ impl Press {
 
     /// Publishes at `pace`, and returns when every batch was answered.
     pub(crate) fn publish(&mut self, pace: &Pace) -> Result<(), Failure> {
-        let start = self.shared.now();
-        let end = start.saturating_add(u64::try_from(pace.duration.as_nanos()).unwrap_or(u64::MAX));
-        let interval = pace.rate.map(|rate| f64::from(pace.batch) * self.publishers.len() as f64 / rate * 1e9);
-        let count = self.publishers.len() as f64;
+        let mut stretch = Stretch::new(pace, &self.shared, self.publishers.len());
         for (index, publisher) in self.publishers.iter_mut().enumerate() {
-            publisher.begin(start + interval.map_or(0, |interval| (interval * index as f64 / count) as u64));
+            publisher.begin(stretch.first_due(index));
         }
-        let ahead = pace.window.map_or(u64::MAX, |window| {
-            ((window - u64::from(pace.batch)) as f64 * self.shared.mean_followers()).round() as u64
-        });
-        let mut left = pace.events;
         let mut events = Events::with_capacity(256);
-        let mut progress = (self.marks_of_progress(), start);
+        let mut moved = (self.movement(), self.shared.now());
         while !self.shared.is_stopped() {
             let now = self.shared.now();
-            let over = now >= end || left == 0;
-            let mut next_due = u64::MAX;
-            let mut gated = false;
-            if !over {
-                for index in 0..self.publishers.len() {
-                    let Some(publisher) = self.publishers.get(index).filter(|publisher| publisher.is_ready()) else {
-                        continue;
-                    };
-                    if publisher.due > now && interval.is_some() {
-                        next_due = next_due.min(publisher.due);
-                    } else if left == 0 {
-                        break;
-                    } else if !self.shared.is_within(ahead) {
-                        gated = true;
-                        break;
-                    } else {
-                        let batch = u64::from(pace.batch).min(left);
-                        self.send(index, batch, interval)?;
-                        left -= batch;
-                        next_due = now;
-                    }
-                }
-            } else if self.publishers.iter().all(Publisher::is_ready) {
+            if stretch.is_over(now) && self.publishers.iter().all(Publisher::is_ready) {
                 return Ok(());
             }
-            let current = self.marks_of_progress();
-            if current != progress.0
-                || (interval.is_some() && !over && !gated && self.publishers.iter().any(Publisher::is_ready))
-            {
-                progress = (current, now);
-            } else if now - progress.1 > u64::try_from(self.patience.as_nanos()).unwrap_or(u64::MAX) {
-                if !gated {
+            let next = self.send_due(&mut stretch, now)?;
+            if self.movement() != moved.0 || matches!(next, Next::At(_)) {
+                moved = (self.movement(), now);
+            } else if Duration::from_nanos(now - moved.1) > self.patience {
+                if next == Next::Answer {
                     return Err(Failure::Stuck("the server stopped answering publishers".into()));
                 }
                 self.shared.trouble("deliveries stopped while publishers waited for them");
                 return Ok(());
             }
-            self.wait(&mut events, next_due.min(end))?;
+            let wake = match next {
+                Next::At(due) => due.min(stretch.end),
+                // Past the end there is nothing to be on time for.
+                _ if now >= stretch.end => u64::MAX,
+                _ => stretch.end,
+            };
+            self.wait(&mut events, wake)?;
         }
         Ok(())
     }
 
+    /// Sends every batch that may go now; tells what comes next.
+    fn send_due(&mut self, stretch: &mut Stretch, now: u64) -> Result<Next, Failure> {
+        let mut next = Next::Answer;
+        if stretch.is_over(now) {
+            return Ok(next);
+        }
+        for index in 0..self.publishers.len() {
+            let Some(publisher) = self.publishers.get(index).filter(|publisher| publisher.is_ready()) else { continue };
+            if stretch.interval.is_some() && publisher.due > now {
+                next = next.or_at(publisher.due);
+            } else if stretch.left == 0 {
+                break;
+            } else if !self.shared.is_within(stretch.ahead) {
+                return Ok(Next::Gate);
+            } else {
+                self.send(index, stretch.take_batch(), stretch.interval)?;
+                next = Next::At(now);
+            }
+        }
+        Ok(next)
+    }
+
     /// Grows whenever anything moves.
-    fn marks_of_progress(&self) -> (u64, u64) {
-        (self.shared.delivered.load(std::sync::atomic::Ordering::Relaxed), self.answering.len())
+    fn movement(&self) -> (u64, u64) {
+        (self.shared.delivered.load(Ordering::Relaxed), self.answering.len())
     }
 
     /// Sends a batch of one publisher.
@@ -238,5 +304,26 @@ impl Press {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stretch_gives_each_publisher_its_times_and_its_share() {
+        let shared = Shared::new(1, 1);
+        shared.on_follower(0, false);
+        shared.on_follower(0, false);
+        let duration = Duration::from_secs(1);
+        let pace = Pace { batch: 4, rate: Some(1000.0), window: Some(10), duration, events: 6 };
+        let mut stretch = Stretch::new(&pace, &shared, 2);
+        assert_eq!(stretch.interval, Some(8e6), "eight events in 8 ms");
+        assert_eq!(stretch.first_due(1) - stretch.first_due(0), 4_000_000);
+        assert_eq!(stretch.ahead, (10 - 4) * 2);
+        assert_eq!((stretch.take_batch(), stretch.is_over(stretch.start)), (4, false));
+        assert_eq!((stretch.take_batch(), stretch.is_over(stretch.start)), (2, true));
+        assert!(stretch.is_over(stretch.end));
     }
 }
