@@ -51,8 +51,9 @@ fn start(config: Config) -> std::io::Result<Running> {
     let exposition = serves_metrics.then(|| metrics.clone());
     let gateway = Arc::new(GatewayConfig { access, origins, exposition });
     let engine = Engine::start(EngineConfig { address, cores, limits }, &metrics, |core: CoreId| {
-        let relay = Relay::new(core, Arc::clone(&shared), started);
-        Gateway::new(Arc::clone(&gateway), relay, metrics.core(usize::from(core.0)))
+        let metrics = metrics.core(usize::from(core.0));
+        let relay = Relay::new(core, Arc::clone(&shared), Arc::clone(&metrics), started);
+        Gateway::new(Arc::clone(&gateway), relay, metrics)
     })?;
     let control = if control { "control enabled" } else { "watch-only: set AEP_TOKEN to enable control" };
     let port = engine.address().port();

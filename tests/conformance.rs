@@ -106,8 +106,11 @@ fn envelopes_that_break_a_rule_are_refused_and_payloads_are_not_read() {
         if of_the_envelope {
             assert_eq!(response.status, 400, "{}", case["name"]);
             response.expect_refusal(400, "invalid-event");
-            socket.text(&event);
-            socket.expect_error("invalid-event");
+            // A `type` without a dot makes it a frame on a WebSocket, and an unknown frame is ignored.
+            if case["event"]["type"].as_str().is_some_and(|kind| kind.contains('.')) {
+                socket.text(&event);
+                socket.expect_error("invalid-event");
+            }
         } else {
             assert_eq!(response.status, 202, "{}: {response:?}", case["name"]);
         }

@@ -267,3 +267,26 @@ impl Connection {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Ten thousand idle consumers are the ordinary case: see what a field costs before adding it.
+    #[test]
+    fn an_idle_consumer_is_small() {
+        assert!(size_of::<Connection>() <= 352, "{} bytes", size_of::<Connection>());
+    }
+
+    #[test]
+    fn a_farewell_ends_by_bytes_and_by_time() {
+        let mut farewell = Farewell::new(Duration::from_secs(5));
+        assert_eq!(farewell.deadline(Now(1000)), Deadline(6000));
+        farewell.shorten(Duration::from_secs(1));
+        assert_eq!(farewell.deadline(Now(1000)), Deadline(2000));
+        farewell.shorten(Duration::from_secs(3));
+        assert_eq!(farewell.deadline(Now(1000)), Deadline(2000));
+        assert!(farewell.discard(DISCARD_BYTES_MAX));
+        assert!(!farewell.discard(1));
+    }
+}

@@ -11,30 +11,24 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::{Receiver, Sender};
-use mio::net::{TcpListener, TcpStream};
+use mio::net::TcpListener;
 use mio::{Events, Poll};
 use tracing::debug;
 
 use crate::base::time::{Deadline, Now};
-use crate::engine::connection::Connection;
+use crate::engine::accept::Handover;
 use crate::engine::drain::{Drain, Ends, Outcome};
 use crate::engine::input::CONNECTION_BYTES_MAX;
-use crate::engine::io::Io;
-use crate::engine::listener::{Accepted, Acceptor};
+use crate::engine::io::{Io, count_backlog};
+use crate::engine::listener::Acceptor;
 use crate::engine::mailbox::{Letter, Mailbox};
 use crate::engine::process::Process;
-use crate::engine::service::{ConnId, CoreId, Ending, HttpFault, Outbox, Service, WebSocketClose, Work};
-use crate::engine::socket::Socket;
+use crate::engine::service::{ConnId, CoreId, Ending, Outbox, Service, WebSocketClose, Work};
 use crate::engine::token;
-use crate::ops::metrics::{self, ConnectionKind, CoreMetrics};
+use crate::ops::metrics::{self, CoreMetrics};
 
 /// Events taken from one poll; more come with the next.
 const EVENTS_MAX: usize = 1024;
-/// Connections accepted in one turn.
-const ACCEPTS_MAX: usize = 64;
-/// Connections being refused at the same time; further ones are dropped without a word.
-const REFUSING_MAX: usize = 64;
 /// Letters taken from the ingest lane in one turn. Fan-out is taken whole: it is what makes room.
 const INGEST_LETTERS_MAX: usize = 512;
 /// How often mail that a core sends itself is delivered within one turn.
@@ -55,13 +49,6 @@ impl Clock {
     fn now(self) -> Now {
         Now(u64::try_from(self.0.elapsed().as_millis()).unwrap_or(u64::MAX))
     }
-}
-
-/// The way of accepted sockets to cores with fewer of them. Their places are already counted.
-#[derive(Debug)]
-pub(super) struct Handover {
-    pub(super) to: Vec<Sender<TcpStream>>,
-    pub(super) incoming: Receiver<TcpStream>,
 }
 
 /// What a core is made of.
@@ -92,9 +79,9 @@ pub(super) struct Core<S: Service> {
     pub(super) replies: Vec<u8>,
     /// Connections whose deadline has come.
     pub(super) due: Vec<ConnId>,
-    poll: Poll,
-    acceptor: Acceptor,
-    handover: Handover,
+    pub(super) poll: Poll,
+    pub(super) acceptor: Acceptor,
+    pub(super) handover: Handover,
     clock: Clock,
     in_debt: bool,
 }
@@ -176,6 +163,7 @@ impl<S: Service> Core<S> {
         self.io.mailbox.dispatch();
         self.io.blocks.end_turn();
         self.io.metrics.delivery_block_bytes.set(self.io.blocks.bytes_in_use() as u64);
+        self.io.metrics.mailbox_bytes.set(self.io.mailbox.bytes() as u64);
         outcome
     }
 
@@ -203,11 +191,11 @@ impl<S: Service> Core<S> {
     /// What other threads may have brought since the last look.
     fn has_outside_work(&self) -> bool {
         self.io.mailbox.has_mail()
-            || !self.handover.incoming.is_empty()
+            || self.is_given_connections()
             || (self.drain.is_none() && self.io.process.is_draining())
     }
 
-    // ── connections come and go ──
+    // ── connections ──
 
     fn note(&mut self, events: &Events) {
         for event in events {
@@ -231,95 +219,6 @@ impl<S: Service> Core<S> {
         }
     }
 
-    fn accept(&mut self) {
-        for _ in 0..ACCEPTS_MAX {
-            if !self.accept_next() {
-                break;
-            }
-        }
-        while let Ok(stream) = self.handover.incoming.try_recv() {
-            self.take_on(stream);
-        }
-    }
-
-    /// Takes everyone who waits to be accepted, and stops listening.
-    pub(super) fn accept_all(&mut self) {
-        self.acceptor.on_ready();
-        while self.accept_next() {}
-        self.acceptor.close(self.poll.registry());
-    }
-
-    /// Whether there may be a next one.
-    fn accept_next(&mut self) -> bool {
-        match self.acceptor.accept(self.io.now) {
-            Accepted::Nothing => false,
-            Accepted::WithoutDescriptor(stream) => {
-                self.turn_away(stream);
-                true
-            }
-            Accepted::Connection(stream) => {
-                match self.io.process.place(self.io.core) {
-                    None => self.turn_away(stream),
-                    Some(core) if core == self.io.core => self.take_on(stream),
-                    Some(core) => self.hand_over(core, stream),
-                }
-                true
-            }
-        }
-    }
-
-    fn hand_over(&mut self, core: CoreId, stream: TcpStream) {
-        let sent = self.handover.to.get(usize::from(core.0)).is_some_and(|to| to.send(stream).is_ok());
-        if !sent {
-            self.io.process.unplace(core);
-            return;
-        }
-        self.io.metrics.handed_over.increment();
-        if let Some(bell) = self.io.process.bells.get(usize::from(core.0)) {
-            bell.ring();
-        }
-    }
-
-    /// A connection whose place is counted.
-    fn take_on(&mut self, stream: TcpStream) {
-        let Some(id) = self.insert(stream) else {
-            self.io.process.unplace(self.io.core);
-            return;
-        };
-        if let Some(conn) = self.io.connection(id) {
-            conn.flags.counted = true;
-        }
-        self.io.metrics.accepted.increment();
-        self.io.metrics.connections.raise(ConnectionKind::Http);
-        let head_time = self.io.process.limits.head_time;
-        self.io.set_deadline(id, self.io.now.after(head_time));
-    }
-
-    /// A connection that there is no room for: it is answered and not read as one.
-    fn turn_away(&mut self, stream: TcpStream) {
-        self.io.metrics.refused.increment();
-        if self.io.refusing >= REFUSING_MAX {
-            return;
-        }
-        let Some(id) = self.insert(stream) else { return };
-        self.io.refusing += 1;
-        let response = self.service.refusal(HttpFault::Busy, None);
-        self.io.turn_away(id, &response);
-    }
-
-    fn insert(&mut self, stream: TcpStream) -> Option<ConnId> {
-        let now = self.io.now;
-        let (slot, generation) = self.io.connections.insert(Connection::new(Socket::new(stream), now));
-        let id = ConnId { slot, generation };
-        let conn = self.io.connection(id)?;
-        if let Err(error) = conn.socket.register(self.poll.registry(), token::of(id)) {
-            debug!(%error, "connection not registered");
-            self.io.connections.remove(slot, generation);
-            return None;
-        }
-        Some(id)
-    }
-
     /// Drops the connections that are over and tells the service.
     pub(super) fn reap(&mut self) {
         // Telling of one end may bring about another.
@@ -327,7 +226,7 @@ impl<S: Service> Core<S> {
             let Some(mut conn) = self.io.connections.remove(id.slot, id.generation) else { continue };
             let ending = conn.ending.unwrap_or(Ending::Peer);
             conn.socket.deregister(self.poll.registry());
-            self.io.process.count_backlog(conn.queue.backlog_bytes(), 0);
+            count_backlog(&self.io.process, &self.io.metrics, conn.queue.backlog_bytes(), 0);
             conn.queue.clear(&mut self.io.blocks);
             self.io.process.count_receiving(conn.receiving_bytes, 0);
             self.io.process.unfavour(self.io.favour(id));

@@ -41,6 +41,7 @@ pub enum Outcome {
 #[derive(Debug)]
 pub(super) struct Drain {
     stage: Stage,
+    sweep_until: Deadline,
     bodies_until: Deadline,
     until: Deadline,
 }
@@ -84,7 +85,13 @@ enum Measure {
 
 impl Drain {
     fn new(now: Now, drain_time: Duration) -> Self {
-        Self { stage: Stage::Sweep, bodies_until: now.after(drain_time / 2), until: now.after(drain_time) }
+        Self {
+            stage: Stage::Sweep,
+            // Who goes on sending without a pause does not hold up the others.
+            sweep_until: now.after(drain_time / 10),
+            bodies_until: now.after(drain_time / 2),
+            until: now.after(drain_time),
+        }
     }
 }
 
@@ -138,7 +145,7 @@ impl<S: Service> Core<S> {
         let cores = self.io.process.cores();
         let work_left = self.work != Work::Idle || self.io.mailbox.has_mail();
         let Some(drain) = &self.drain else { return Step::Wait };
-        if drain.stage == Stage::Leave && self.io.connections.is_empty() {
+        if drain.stage == Stage::Leave && self.io.connections.is_empty() && !self.is_given_connections() {
             return Step::Done(Outcome::Drained);
         }
         if drain.until.is_due(now) {
@@ -146,7 +153,7 @@ impl<S: Service> Core<S> {
             return Step::Done(Outcome::TimedOut);
         }
         match drain.stage {
-            Stage::Sweep if self.io.lists.input.is_empty() => {
+            Stage::Sweep if self.io.lists.input.is_empty() || drain.sweep_until.is_due(now) => {
                 self.measure(Measure::CloseIdle);
                 Step::To(Stage::Answer)
             }

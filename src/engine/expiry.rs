@@ -80,12 +80,17 @@ impl<S: Service> Core<S> {
         let Some(conn) = self.io.connections.get_mut(id.slot, id.generation) else { return };
         let Half::Http(half) = &conn.half else { return };
         let starved = conn.flags.starved;
+        let read_until = conn.progress_at.after(self.io.process.limits.keep_alive_time);
         match half.waiting(conn.has_partial_head(), &self.io.process.limits) {
             Waiting::Answer => {}
             Waiting::Head => self.refuse(id, HttpFault::Timeout),
             Waiting::Body(deadline) if !deadline.is_due(now) => self.io.set_deadline(id, deadline),
             Waiting::Body(_) if starved => self.io.set_deadline(id, now.after(STARVED_RETRY)),
             Waiting::Body(_) => self.refuse(id, HttpFault::Timeout),
+            // It is reading a long answer, slowly.
+            Waiting::Request { .. } if !conn.queue.is_empty() && !read_until.is_due(now) => {
+                self.io.set_deadline(id, read_until);
+            }
             // It does not read the answer it got, or never sent a request.
             Waiting::Request { served } if !served || !conn.queue.is_empty() => self.io.doom(id, Ending::Timeout),
             Waiting::Request { .. } => self.io.doom(id, Ending::Idle),

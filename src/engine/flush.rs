@@ -16,7 +16,7 @@ use tracing::debug;
 
 use crate::engine::blocks::Blocks;
 use crate::engine::connection::{Connection, Half, Phase};
-use crate::engine::io::Io;
+use crate::engine::io::{Io, count_backlog};
 use crate::engine::service::{ConnId, Ending, Mail};
 use crate::engine::socket::Socket;
 use crate::engine::write_queue::WriteQueue;
@@ -88,7 +88,7 @@ impl<M: Mail> Io<M> {
             }
         }
         let sent = bytes_before - conn.queue.bytes();
-        self.process.count_backlog(backlog_before, conn.queue.backlog_bytes());
+        count_backlog(&self.process, &self.metrics, backlog_before, conn.queue.backlog_bytes());
         self.metrics.writes.add((calls_before - budget.calls) as u64);
         self.metrics.bytes_out.add(sent as u64);
         match result {
@@ -153,17 +153,18 @@ impl<M: Mail> Io<M> {
         }
         // A quarter at once, so that the walk over the laggards is paid once per many blocks.
         let age = self.blocks.age_to_free(bytes_max - bytes_max / 4);
+        let count = |before, now| count_backlog(&self.process, &self.metrics, before, now);
         let mut lagging = std::mem::take(&mut self.lists.lagging);
         lagging.retain(|id| {
             let Some(conn) = self.connections.get_mut(id.slot, id.generation) else { return false };
-            detach(conn, &mut self.blocks, age, |before, now| self.process.count_backlog(before, now));
+            detach(conn, &mut self.blocks, age, count);
             conn.flags.in_lagging = lags(conn);
             conn.flags.in_lagging
         });
         self.lists.lagging = lagging;
         for id in self.lists.answers.iter().chain(&self.lists.consumers) {
             if let Some(conn) = self.connections.get_mut(id.slot, id.generation) {
-                detach(conn, &mut self.blocks, age, |before, now| self.process.count_backlog(before, now));
+                detach(conn, &mut self.blocks, age, count);
             }
         }
     }

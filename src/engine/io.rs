@@ -1,4 +1,4 @@
-//! A core's connections, and what may be done to them: the service's [`Outbox`] and the engine's own means.
+//! A core's connections, and the means to act on them.
 //!
 //! Owns everything of a core but its service and its poll, so that the service can be called with it. Nothing here calls the
 //! service back: what it has to hear of (drained queues, connections that are over) is put on a list, and `core.rs` tells
@@ -15,24 +15,16 @@ use crate::base::slab::Slab;
 use crate::base::time::{Deadline, Now};
 use crate::engine::blocks::Blocks;
 use crate::engine::connection::{Connection, Farewell, Half, NEVER, Phase};
-use crate::engine::event_stream::EventStream;
 use crate::engine::mailbox::Mailbox;
-use crate::engine::pacing::heavy_bytes;
 use crate::engine::process::{Favour, Process};
-use crate::engine::service::{
-    ConnId, CoreId, Ending, EventStreamOpen, Lane, Mail, Outbox, Pushed, Response, Run, Unsent, WebSocketClose,
-    WebSocketUpgrade,
-};
+use crate::engine::service::{ConnId, CoreId, Ending, Mail, Response, WebSocketUpgrade};
+use crate::engine::socket::Socket;
 use crate::engine::timer_wheel::TimerWheel;
 use crate::engine::websocket::WebSocket;
 use crate::limits::{CLOSE_TIME, DISCARD_TIME};
 use crate::ops::metrics::CoreMetrics;
-use crate::wire::http1::StreamFraming;
-use crate::wire::http1::response::{
-    ReplyTo, encode_event_stream_head, encode_interim_continue, encode_response, encode_switch_to_websocket,
-};
-use crate::wire::websocket::CloseCode;
-use crate::wire::websocket::frame::encode_close;
+use crate::wire::http1::Version;
+use crate::wire::http1::response::{ReplyTo, encode_interim_continue, encode_response, encode_switch_to_websocket};
 
 /// The buffer for what is about to be queued keeps no more room than this.
 const SCRATCH_BYTES_KEPT: usize = 64 << 10;
@@ -172,7 +164,7 @@ impl<M: Mail> Io<M> {
     }
 
     /// Queues an HTTP head and what comes with it.
-    fn queue_head(&mut self, id: ConnId, encode: impl FnOnce(&mut Vec<u8>)) {
+    pub(super) fn queue_head(&mut self, id: ConnId, encode: impl FnOnce(&mut Vec<u8>)) {
         self.scratch.clear();
         encode(&mut self.scratch);
         self.queue_scratch(id, true);
@@ -231,38 +223,6 @@ impl<M: Mail> Io<M> {
         lists.map(|id| (*id, of(id))).max_by_key(|(_, bytes)| *bytes).filter(|(_, bytes)| *bytes > 0)
     }
 
-    /// Whether a push may be queued, of that many bytes.
-    fn admit(&self, id: ConnId, bytes: usize, bounded: bool) -> Pushed {
-        let Some(conn) = self.connections.get(id.slot, id.generation).filter(|conn| conn.takes_pushes()) else {
-            return Pushed::Gone;
-        };
-        let queued = conn.queue.bytes();
-        if bounded && queued > 0 && queued + bytes > self.process.limits.write_queue_bytes_max {
-            return Pushed::Full;
-        }
-        Pushed::Queued
-    }
-
-    /// Queues a run that was admitted.
-    fn enqueue(&mut self, id: ConnId, run: Run, mark: u64) {
-        let Some(conn) = self.connections.get_mut(id.slot, id.generation) else { return };
-        if conn.queue.is_empty() {
-            conn.progress_at = self.now;
-        }
-        conn.queue.push(&mut self.blocks, run, mark);
-        if let Half::EventStream(half) = &mut conn.half {
-            half.on_pushed(self.now);
-        }
-        if !conn.flags.in_heavy && conn.queue.bytes() > heavy_bytes(&self.process.limits) {
-            conn.flags.in_heavy = true;
-            self.lists.heavy.push(id);
-        }
-        if conn.flags.writable && !conn.flags.in_flush {
-            conn.flags.in_flush = true;
-            self.lists.consumers.push_back(id);
-        }
-    }
-
     // ── answers ──
 
     /// Answers the request that awaits it; nothing if none does.
@@ -284,9 +244,17 @@ impl<M: Mail> Io<M> {
 
     /// Writes an answer on a connection that is not to be read as one: it is over the limit.
     pub(super) fn turn_away(&mut self, id: ConnId, response: &Response) {
-        let to = ReplyTo { version: crate::wire::http1::Version::Http11, keep_alive: false, head: false };
-        self.queue(id, |out| encode_response(out, to, response.status, &response.fields, &response.body));
+        self.queue(id, |out| encode_last_response(out, response));
         self.finish_within(id, Ending::Refused, Farewell::strict(CLOSE_TIME));
+    }
+
+    /// The same without keeping the connection: what the socket takes at once is all it gets.
+    pub(super) fn turn_away_at_once(&mut self, mut socket: Socket, response: &Response) {
+        self.scratch.clear();
+        encode_last_response(&mut self.scratch, response);
+        if socket.write(&self.scratch).is_ok() {
+            socket.shut_write();
+        }
     }
 
     /// Asks for the content that the client holds back.
@@ -318,7 +286,7 @@ impl<M: Mail> Io<M> {
         self.set_deadline(id, now.after(upgrade.ping_interval.min(upgrade.silence_max)));
     }
 
-    fn become_half(&mut self, id: ConnId, half: Half) {
+    pub(super) fn become_half(&mut self, id: ConnId, half: Half) {
         if let Some(conn) = self.connections.get_mut(id.slot, id.generation) {
             self.metrics.connections.lower(conn.kind());
             conn.half = half;
@@ -362,196 +330,27 @@ impl<M: Mail> Io<M> {
             self.lists.doomed.push(id);
         }
     }
+}
 
-    /// Queues our close frame and waits for the peer's.
-    fn close_open_websocket(&mut self, id: ConnId, close: WebSocketClose<'_>, ending: Ending) {
-        let code = CloseCode::from_wire(close.code);
-        debug_assert!(code.is_some(), "a close code that may travel");
-        self.queue(id, |out| encode_close(out, code, close.reason));
-        let now = self.now;
-        let Some(conn) = self.connection(id) else { return };
-        conn.ending.get_or_insert(ending);
-        conn.flags.parked = false;
-        conn.timers.alarm = NEVER;
-        if let Half::WebSocket(half) = &mut conn.half {
-            half.on_close_queued();
-        }
-        self.set_deadline(id, now.after(CLOSE_TIME));
-        self.schedule_input(id);
+/// A connection's backlog has changed: the process's count and the core's metric follow.
+pub(super) fn count_backlog(process: &Process, metrics: &CoreMetrics, before: usize, now: usize) {
+    if before != now {
+        process.count_backlog(before, now);
+        metrics.backlog_bytes.raise(now.saturating_sub(before) as u64);
+        metrics.backlog_bytes.lower(before.saturating_sub(now) as u64);
     }
 }
 
-fn arm(wheel: &mut TimerWheel<ConnId>, conn: &mut Connection, id: ConnId) {
+/// For a client of which nothing is known.
+fn encode_last_response(out: &mut Vec<u8>, response: &Response) {
+    let to = ReplyTo { version: Version::Http11, keep_alive: false, head: false };
+    encode_response(out, to, response.status, &response.fields, &response.body);
+}
+
+pub(super) fn arm(wheel: &mut TimerWheel<ConnId>, conn: &mut Connection, id: ConnId) {
     let next = conn.timers.next();
     if next < conn.timers.armed {
         conn.timers.armed = next;
         wheel.insert(next, id);
-    }
-}
-
-impl<M: Mail> Outbox<M> for Io<M> {
-    fn now(&self) -> Now {
-        self.now
-    }
-
-    fn core(&self) -> CoreId {
-        self.core
-    }
-
-    fn cores(&self) -> usize {
-        self.process.cores()
-    }
-
-    fn respond(&mut self, conn: ConnId, response: Response) {
-        self.answer(conn, &response, Ending::Complete);
-    }
-
-    fn open_event_stream(&mut self, id: ConnId, open: EventStreamOpen) {
-        let now = self.now;
-        let Some(conn) = self.connection(id) else { return };
-        let Half::Http(half) = &conn.half else { return };
-        let Some(to) = half.reply_to() else {
-            debug_assert!(false, "a request is answered once");
-            return;
-        };
-        let framing = StreamFraming::of(to.version);
-        self.queue_head(id, |out| {
-            // The stream is the last answer of its connection: what came behind its request is read past.
-            encode_event_stream_head(out, ReplyTo { keep_alive: false, ..to }, &open.fields);
-            framing.encode(out, open.first);
-        });
-        let half = EventStream::new(&open, framing, now, id.slot);
-        let deadline = half.deadline();
-        self.become_half(id, Half::EventStream(half));
-        self.set_deadline(id, deadline);
-        self.schedule_input(id);
-    }
-
-    fn end_event_stream(&mut self, id: ConnId, last: &[u8]) {
-        let Some(conn) = self.connection(id).filter(|conn| conn.takes_pushes()) else { return };
-        let Half::EventStream(half) = &conn.half else { return };
-        let framing = half.framing();
-        self.queue(id, |out| {
-            framing.encode(out, last);
-            out.extend_from_slice(framing.last());
-        });
-        self.finish(id, Ending::Complete);
-    }
-
-    fn close_websocket(&mut self, id: ConnId, close: WebSocketClose<'_>) {
-        let Some(conn) = self.connection(id).filter(|conn| conn.takes_pushes()) else { return };
-        if matches!(conn.half, Half::WebSocket(_)) {
-            self.close_open_websocket(id, close, Ending::Service);
-        }
-    }
-
-    fn cut(&mut self, id: ConnId, last: &[u8], close: WebSocketClose<'_>) {
-        let Some(conn) = self.connections.get_mut(id.slot, id.generation).filter(|conn| conn.takes_pushes()) else {
-            return;
-        };
-        let backlog = conn.queue.backlog_bytes();
-        let message_len = conn.message_len();
-        conn.queue.cut(&mut self.blocks, message_len);
-        self.process.count_backlog(backlog, conn.queue.backlog_bytes());
-        match &conn.half {
-            Half::WebSocket(_) => {
-                self.queue(id, |out| out.extend_from_slice(last));
-                self.close_open_websocket(id, close, Ending::SlowConsumer);
-                if let Some(conn) = self.connection(id) {
-                    conn.flags.strict = true;
-                }
-            }
-            Half::EventStream(half) => {
-                let framing = half.framing();
-                self.queue(id, |out| out.extend_from_slice(framing.last()));
-                self.finish_within(id, Ending::SlowConsumer, Farewell::strict(CLOSE_TIME));
-            }
-            Half::Http(_) => {}
-        }
-    }
-
-    fn write_run(&mut self, lane: Lane, bytes: &[u8]) -> Run {
-        self.blocks.write(lane, bytes)
-    }
-
-    fn push_run(&mut self, conn: ConnId, run: Run, mark: u64) -> Pushed {
-        let pushed = self.admit(conn, run.len as usize, true);
-        if pushed == Pushed::Queued {
-            self.enqueue(conn, run, mark);
-        }
-        pushed
-    }
-
-    fn push(&mut self, conn: ConnId, bytes: &[u8], mark: u64) -> Pushed {
-        let pushed = self.admit(conn, bytes.len(), true);
-        if pushed == Pushed::Queued {
-            let run = self.blocks.write_own(bytes);
-            self.enqueue(conn, run, mark);
-        }
-        pushed
-    }
-
-    fn push_always(&mut self, conn: ConnId, bytes: &[u8], mark: u64) -> Pushed {
-        let pushed = self.admit(conn, bytes.len(), false);
-        if pushed == Pushed::Queued {
-            let run = self.blocks.write_own(bytes);
-            self.enqueue(conn, run, mark);
-        }
-        pushed
-    }
-
-    fn queued_bytes(&self, conn: ConnId) -> usize {
-        self.connections.get(conn.slot, conn.generation).map_or(0, |conn| conn.queue.bytes())
-    }
-
-    fn unsent(&self, conn: ConnId, visit: &mut dyn FnMut(Unsent)) {
-        if let Some(conn) = self.connections.get(conn.slot, conn.generation) {
-            conn.queue.unsent(visit);
-        }
-    }
-
-    fn notify_drained(&mut self, id: ConnId) {
-        let Some(conn) = self.connection(id).filter(|conn| conn.takes_pushes()) else { return };
-        conn.flags.tell_drained = true;
-        // An empty queue drains in the coming flush, which therefore has to see it.
-        self.schedule_flush(id);
-    }
-
-    fn resume(&mut self, id: ConnId) {
-        if let Some(conn) = self.connection(id) {
-            conn.flags.parked = false;
-            self.schedule_input(id);
-        }
-    }
-
-    fn arm(&mut self, id: ConnId, at: Deadline) {
-        if let Some(conn) = self.connections.get_mut(id.slot, id.generation)
-            && conn.ending.is_none()
-        {
-            conn.timers.alarm = at;
-            arm(&mut self.wheel, conn, id);
-        }
-    }
-
-    fn disarm(&mut self, id: ConnId) {
-        if let Some(conn) = self.connection(id) {
-            conn.timers.alarm = NEVER;
-        }
-    }
-
-    fn mail_ingest(&mut self, to: CoreId, mail: M) {
-        self.mailbox.send_ingest(to, mail);
-    }
-
-    fn mail_fanout(&mut self, to: CoreId, mail: M) {
-        self.mailbox.send_fanout(to, mail);
-    }
-
-    fn ingest_room(&self, to: CoreId) -> bool {
-        self.mailbox.ingest_room(to)
-    }
-
-    fn congested(&self) -> bool {
-        self.process.is_congested()
     }
 }

@@ -149,7 +149,11 @@ impl Acceptor {
         }
         match self.try_accept() {
             Ok(stream) => Accepted::WithoutDescriptor(stream),
-            Err(error) => self.nothing(now, &error),
+            Err(error) => {
+                // Taken back at once, before somebody else has it.
+                self.refill();
+                self.nothing(now, &error)
+            }
         }
     }
 

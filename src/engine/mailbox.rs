@@ -152,6 +152,11 @@ impl<M: Mail> Mailbox<M> {
         self.bell().fanout_bytes.load(Ordering::Relaxed)
     }
 
+    /// Bytes in both of this core's lanes.
+    pub(super) fn bytes(&self) -> usize {
+        self.fanout_bytes() + self.bell().ingest_bytes.load(Ordering::Relaxed)
+    }
+
     /// Hands all filled bags over.
     pub(super) fn dispatch(&mut self) {
         for (to, bell) in self.bells.iter().enumerate() {

@@ -1,7 +1,7 @@
 //! The event loop: the only code that knows `mio`.
 //!
 //! One core is one thread with a poll, a listener, connections, a timer wheel, a mailbox and a [`Service`]. Cores share a few
-//! counts ([`process`]) and send each other mail ([`mailbox`]); there is no lock. What stands above sees [`service`] alone.
+//! counts (`process.rs`) and send each other mail (`mailbox.rs`); there is no lock. What stands above sees [`service`] alone.
 //!
 //! # A turn
 //!
@@ -24,6 +24,7 @@
 //! connections speak, without sockets; `blocks.rs` and `write_queue.rs` how one copy of an event reaches a thousand
 //! consumers; `pacing.rs` who has to wait for whom; `drain.rs` the end.
 
+mod accept;
 mod blocks;
 mod connection;
 mod core;
@@ -36,6 +37,7 @@ mod input;
 mod io;
 mod listener;
 mod mailbox;
+mod outbox;
 mod pacing;
 mod process;
 pub mod service;
@@ -56,7 +58,8 @@ use tracing::error;
 
 pub use drain::Outcome;
 
-use self::core::{Clock, Core, Handover, Parts};
+use self::accept::Handover;
+use self::core::{Clock, Core, Parts};
 use self::mailbox::Bell;
 use self::process::Process;
 use self::service::{CoreId, Service};

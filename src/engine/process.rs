@@ -126,7 +126,10 @@ impl Process {
 
     /// The connection holds nothing any more; another one may be favoured.
     pub(super) fn unfavour(&self, favour: Favour) {
-        let _other = self.favoured.compare_exchange(favour.0, NOBODY, Ordering::Relaxed, Ordering::Relaxed);
+        // Asked after every read, so the shared line is only read where it need not be written.
+        if self.favoured.load(Ordering::Relaxed) == favour.0 {
+            self.favoured.store(NOBODY, Ordering::Relaxed);
+        }
     }
 
     /// Bytes of a connection's backlog, before and now.
@@ -161,6 +164,10 @@ impl Process {
     /// Publishes whether the core is behind with consumers that do read.
     pub(super) fn set_debt(&self, core: CoreId, in_debt: bool) {
         let bit = 1 << core.0;
+        // Asked every turn: the shared line is only written on a change.
+        if (self.debts.load(Ordering::Relaxed) & bit != 0) == in_debt {
+            return;
+        }
         if in_debt {
             self.debts.fetch_or(bit, Ordering::Relaxed);
         } else {

@@ -14,7 +14,9 @@
 //! - Mail of one lane from one core to another arrives in the order it was sent.
 //! - [`Service::on_turn`] follows every other call, in the same turn or in the next one, which then comes without sleeping.
 //!
-//! Duties of a service: never block, bound the work of one call, answer every request exactly once.
+//! Duties of a service: never block, bound the work of one call, answer every request exactly once; every push, and every
+//! run, consists of whole WebSocket frames, or of whole messages framed for the stream, so that a queue can be cut
+//! between two of them.
 
 use std::borrow::Cow;
 use std::time::Duration;

@@ -30,7 +30,7 @@ use crate::wire::url::Target;
 use crate::wire::websocket::handshake::Handshake;
 
 use cors::Cors;
-use routes::{Endpoint, Route};
+use routes::{Endpoint, Path, Route};
 
 /// Body tags of `POST /events`.
 const TAG_SINGLE: u32 = 0;
@@ -80,6 +80,35 @@ impl Gateway {
     fn unauthorized(mut fields: Fields) -> Response {
         fields.push(("www-authenticate", Cow::Borrowed("Bearer")));
         json_response(401, fields, &b"{\"error\":\"unauthorized\"}"[..])
+    }
+
+    /// Decides a request: path, method, token, then what its endpoint asks for.
+    fn decide(
+        &mut self,
+        out: &mut dyn Outbox<RelayMail>,
+        conn: ConnId,
+        head: &RequestHead<'_>,
+        target: Target<'_>,
+        path: Option<&Path>,
+    ) -> Verdict {
+        let fields = self.cors.fields(head);
+        let Some(path) = path else {
+            return Verdict::Respond(Refusal::new(Code::NotFound, "no such path").response(fields));
+        };
+        match path.route(head.method) {
+            Route::Preflight => Verdict::Respond(self.cors.preflight(path, fields)),
+            Route::NotAllowed => {
+                let mut fields = fields;
+                fields.push(("allow", Cow::Borrowed(path.allow)));
+                Verdict::Respond(Refusal::new(Code::MethodNotAllowed, "see Allow").response(fields))
+            }
+            Route::To(endpoint) => {
+                if endpoint != Endpoint::Health && !self.is_authorized(head, target) {
+                    return Verdict::Respond(Self::unauthorized(fields));
+                }
+                self.on_routed(out, conn, head, target, endpoint, fields)
+            }
+        }
     }
 
     /// Decides a request that has a route and may take it.
@@ -199,21 +228,6 @@ impl Gateway {
             silence_max: PEER_SILENCE_MAX,
         })
     }
-
-    /// Brings the core's metrics up to what relay and process have counted.
-    fn publish_metrics(&self) {
-        let (owner, reader) = self.relay.counters();
-        let metrics = &self.metrics;
-        metrics.events_in.follow(owner.events);
-        metrics.duplicates.follow(owner.duplicates);
-        metrics.sessions.set(owner.sessions);
-        metrics.replay_bytes.set(owner.replay_bytes);
-        metrics.deliveries.follow(reader.deliveries);
-        metrics.dropped.follow(reader.dropped);
-        metrics.slow_consumers.follow(reader.cut);
-        metrics.replays.follow(reader.replays);
-        metrics.replay_exhausted.follow(reader.exhausted);
-    }
 }
 
 /// `0.` and digits.
@@ -231,24 +245,18 @@ impl Service for Gateway {
 
     fn on_request(&mut self, out: &mut dyn Outbox<RelayMail>, conn: ConnId, head: &RequestHead<'_>) -> Verdict {
         let target = Target::parse(head.target);
-        let fields = self.cors.fields(head);
-        let Some(path) = routes::path(target.path, self.config.exposition.is_some()) else {
-            return Verdict::Respond(Refusal::new(Code::NotFound, "no such path").response(fields));
+        let path = routes::path(target.path, self.config.exposition.is_some());
+        let verdict = self.decide(out, conn, head, target, path);
+        let status = match &verdict {
+            Verdict::Respond(response) => Some(response.status),
+            Verdict::Upgrade(_) => Some(101),
+            Verdict::ReadBody { .. } | Verdict::Later => None,
         };
-        match path.route(head.method) {
-            Route::Preflight => Verdict::Respond(self.cors.preflight(path, fields)),
-            Route::NotAllowed => {
-                let mut fields = fields;
-                fields.push(("allow", Cow::Borrowed(path.allow)));
-                Verdict::Respond(Refusal::new(Code::MethodNotAllowed, "see Allow").response(fields))
-            }
-            Route::To(endpoint) => {
-                if endpoint != Endpoint::Health && !self.is_authorized(head, target) {
-                    return Verdict::Respond(Self::unauthorized(fields));
-                }
-                self.on_routed(out, conn, head, target, endpoint, fields)
-            }
+        if let Some(status) = status {
+            let endpoint = path.map_or(metrics::Endpoint::Other, Path::label);
+            self.metrics.requests.increment(metrics::Request { endpoint, status: metrics::StatusClass::of(status) });
         }
+        verdict
     }
 
     fn on_body(&mut self, out: &mut dyn Outbox<RelayMail>, conn: ConnId, tag: u32, body: Vec<u8>) {
@@ -258,7 +266,10 @@ impl Service for Gateway {
     }
 
     fn refusal(&self, fault: HttpFault, origin: Option<&str>) -> Response {
-        refusal::of_fault(fault, self.cors.fields_for(origin.map(str::as_bytes)))
+        let response = refusal::of_fault(fault, self.cors.fields_for(origin.map(str::as_bytes)));
+        let (endpoint, status) = (metrics::Endpoint::Other, metrics::StatusClass::of(response.status));
+        self.metrics.requests.increment(metrics::Request { endpoint, status });
+        response
     }
 
     fn on_message(&mut self, out: &mut dyn Outbox<RelayMail>, conn: ConnId, message: Message<'_>) -> Flow {
@@ -282,9 +293,7 @@ impl Service for Gateway {
     }
 
     fn on_turn(&mut self, out: &mut dyn Outbox<RelayMail>) -> Work {
-        let work = self.relay.on_turn(out);
-        self.publish_metrics();
-        work
+        self.relay.on_turn(out)
     }
 
     fn on_gone(&mut self, out: &mut dyn Outbox<RelayMail>, conn: ConnId, ending: Ending) {

@@ -1,5 +1,7 @@
 //! The table of paths and methods (contract §4). Paths are matched byte for byte.
 
+use crate::ops::metrics;
+
 /// What a request is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Endpoint {
@@ -26,6 +28,7 @@ pub(super) struct Path {
     /// What `Allow` says.
     pub(super) allow: &'static str,
     methods: &'static [(&'static str, Endpoint)],
+    label: metrics::Endpoint,
 }
 
 /// What a path makes of a method.
@@ -41,24 +44,47 @@ pub(super) enum Route {
 
 const PATHS: &[Path] = &[
     Path {
+        label: metrics::Endpoint::Health,
         name: "/healthz",
         allow: "GET, HEAD, OPTIONS",
         methods: &[("GET", Endpoint::Health), ("HEAD", Endpoint::Health)],
     },
     Path {
+        label: metrics::Endpoint::Events,
         name: "/events",
         allow: "GET, HEAD, POST, OPTIONS",
         methods: &[("GET", Endpoint::Discovery), ("HEAD", Endpoint::Discovery), ("POST", Endpoint::Publish)],
     },
     Path {
+        label: metrics::Endpoint::Discovery,
         name: "/.well-known/aep",
         allow: "GET, HEAD, OPTIONS",
         methods: &[("GET", Endpoint::Discovery), ("HEAD", Endpoint::Discovery)],
     },
-    Path { name: "/stream", allow: "GET, OPTIONS", methods: &[("GET", Endpoint::Stream)] },
-    Path { name: "/socket", allow: "GET, OPTIONS", methods: &[("GET", Endpoint::Socket)] },
-    Path { name: "/connections", allow: "GET, OPTIONS", methods: &[("GET", Endpoint::Connections)] },
-    Path { name: "/metrics", allow: "GET, OPTIONS", methods: &[("GET", Endpoint::Metrics)] },
+    Path {
+        label: metrics::Endpoint::Stream,
+        name: "/stream",
+        allow: "GET, OPTIONS",
+        methods: &[("GET", Endpoint::Stream)],
+    },
+    Path {
+        label: metrics::Endpoint::Socket,
+        name: "/socket",
+        allow: "GET, OPTIONS",
+        methods: &[("GET", Endpoint::Socket)],
+    },
+    Path {
+        label: metrics::Endpoint::Connections,
+        name: "/connections",
+        allow: "GET, OPTIONS",
+        methods: &[("GET", Endpoint::Connections)],
+    },
+    Path {
+        label: metrics::Endpoint::Metrics,
+        name: "/metrics",
+        allow: "GET, OPTIONS",
+        methods: &[("GET", Endpoint::Metrics)],
+    },
 ];
 
 /// The known path of that name. `/metrics` is known only where metrics are served.
@@ -67,6 +93,11 @@ pub(super) fn path(name: &str, metrics: bool) -> Option<&'static Path> {
 }
 
 impl Path {
+    /// How metrics name it.
+    pub(super) fn label(&self) -> metrics::Endpoint {
+        self.label
+    }
+
     /// Where a request with this method goes. Methods are case-sensitive.
     pub(super) fn route(&self, method: &str) -> Route {
         if method == "OPTIONS" {

@@ -140,7 +140,7 @@ impl Reader {
             let run = self.frames.run(out, event, binding, first.ceiling);
             let droppable = event.severity() <= Severity::Info;
             if self.push_event(out, first.conn, run, droppable) {
-                self.counters.deliveries += 1;
+                self.metrics.deliveries.increment();
                 for hit in mine {
                     self.note_position(out, hit.conn, hit.sub, run.len, event.session(), event.position());
                 }
@@ -209,7 +209,7 @@ impl Reader {
         let Some(peer) = self.peers.get(subscription.conn) else { return };
         let conn = subscription.conn;
         let frame = frame::replay_exhausted(peer.binding, subscription.id.as_deref(), session, earliest);
-        self.counters.exhausted += 1;
+        self.metrics.replay_exhausted.increment();
         self.push_frame(out, conn, &frame);
     }
 
@@ -241,7 +241,8 @@ impl Reader {
                 }
             }
         }
-        self.counters.deliveries += (pieces.len() * class.members.len()) as u64;
+        let missed: usize = slow.iter().map(|(_, first)| pieces.len() - first).sum();
+        self.metrics.deliveries.add((pieces.len() * class.members.len() - missed) as u64);
         for (member, first) in slow {
             self.deliver_singly(out, id, member, pieces.get(first..).unwrap_or_default());
         }
@@ -254,10 +255,9 @@ impl Reader {
 
     /// A member had no room for its class's run: it leaves the members and takes what it can, piece by piece.
     fn deliver_singly(&mut self, out: &mut dyn Outbox<RelayMail>, id: ClassId, member: Member, pieces: &[Piece]) {
-        self.counters.deliveries -= pieces.len() as u64;
         for (index, piece) in pieces.iter().enumerate() {
             match out.push_run(member.conn, piece.run, piece.end) {
-                Pushed::Queued => self.counters.deliveries += 1,
+                Pushed::Queued => self.metrics.deliveries.increment(),
                 Pushed::Gone => return,
                 Pushed::Full => {
                     self.fall_behind(out, id, member, pieces.get(index..).unwrap_or_default());
@@ -280,7 +280,7 @@ impl Reader {
         self.leave_members(out, member.sub, before);
         for piece in pieces {
             if self.push_event(out, member.conn, piece.run, piece.droppable) {
-                self.counters.deliveries += 1;
+                self.metrics.deliveries.increment();
                 if let Some((_, name, at)) = positions.iter().find(|(end, ..)| *end == piece.end) {
                     self.note_position(out, member.conn, member.sub, piece.run.len, Some(name), Some(*at));
                 }

@@ -92,6 +92,12 @@ impl Filter {
         }
     }
 
+    /// Whether events of that session may match at all.
+    #[must_use]
+    pub fn admits_session(&self, session: &str) -> bool {
+        self.texts(Attribute::Session).is_none_or(|any| contains_text(any, session))
+    }
+
     /// Whether it is `{}`, or says no more.
     #[must_use]
     pub fn is_everything(&self) -> bool {

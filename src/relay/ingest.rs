@@ -131,7 +131,7 @@ impl Ingest {
     }
 
     /// Parses a turn's worth of bodies. Answers what is refused.
-    pub fn parse(&mut self, shared: &Shared, parser: &mut Parser) -> Vec<(ConnId, Response)> {
+    pub fn parse(&mut self, shared: &Shared, parser: &mut Parser) -> Vec<(ConnId, Code, Response)> {
         let mut budget = PARSE_BYTES_PER_TURN;
         let mut refused = Vec::new();
         let mut index = 0;
@@ -146,7 +146,7 @@ impl Ingest {
                 Ok(None) => index += 1,
                 Err(refusal) => {
                     if let Some(job) = self.jobs.remove(index) {
-                        refused.push((job.conn, refusal.response(job.fields)));
+                        refused.push((job.conn, refusal.code, refusal.response(job.fields)));
                     }
                 }
             }

@@ -46,12 +46,13 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime};
 
 use crate::base::time::Now;
-use crate::engine::service::{ConnId, CoreId, Ending, EventStreamOpen, Outbox, WebSocketClose, Work};
+use crate::engine::service::{ConnId, CoreId, Ending, EventStreamOpen, Outbox, Response, WebSocketClose, Work};
+use crate::ops::metrics::{CoreMetrics, Endpoint, RejectionCode, Request, StatusClass};
 use crate::wire::http1::chunk::StreamFraming;
 use crate::wire::websocket;
 use crate::wire::websocket::close::CloseCode;
 
-use error::{Fields, json_response};
+use error::{Code, Fields, json_response};
 use event::Parser;
 use frames::Binding;
 use gather::{Asker, Gather, Gathered, Gatherings, What};
@@ -82,6 +83,7 @@ pub struct Relay {
     /// Response fields of event streams that are being registered.
     opening: ByConn<Fields>,
     gatherings: Gatherings,
+    metrics: Arc<CoreMetrics>,
     /// WebSockets not read on until there is room for events again.
     parked: Vec<ConnId>,
     /// Claims that lapsed in this turn, to be ended behind the events that displaced them.
@@ -91,16 +93,17 @@ pub struct Relay {
 impl Relay {
     /// The relay of `core`. `started` is the wall clock at the start of the process, when [`Now`] was 0.
     #[must_use]
-    pub fn new(core: CoreId, shared: Arc<Shared>, started: SystemTime) -> Self {
+    pub fn new(core: CoreId, shared: Arc<Shared>, metrics: Arc<CoreMetrics>, started: SystemTime) -> Self {
         Self {
             core,
             parser: Parser::new(shared.fingerprinter.clone()),
             ingest: Ingest::new(shared.cores()),
-            owner: Owner::new(core, Arc::clone(&shared)),
-            reader: Reader::new(core, Arc::clone(&shared)),
+            owner: Owner::new(core, Arc::clone(&shared), Arc::clone(&metrics)),
+            reader: Reader::new(core, Arc::clone(&shared), Arc::clone(&metrics)),
             parties: ByConn::default(),
             opening: ByConn::default(),
             gatherings: Gatherings::default(),
+            metrics,
             parked: Vec::new(),
             lapsed: Vec::new(),
             started,
@@ -112,12 +115,6 @@ impl Relay {
     #[must_use]
     pub fn shared(&self) -> &Shared {
         &self.shared
-    }
-
-    /// Counters of the owner and the reader.
-    #[must_use]
-    pub fn counters(&self) -> (owner::OwnerCounters, reader::ReaderCounters) {
-        (self.owner.counters(), self.reader.counters())
     }
 
     /// The bounds of what a subscription may ask for.
@@ -146,7 +143,8 @@ impl Relay {
         fields: Fields,
     ) {
         if let Err((refusal, fields)) = self.ingest.begin(&self.shared, conn, kind, body, fields) {
-            out.respond(conn, refusal.response(fields));
+            self.rejected(refusal.code);
+            self.answer_publish(out, conn, refusal.response(fields));
         }
     }
 
@@ -217,8 +215,9 @@ impl Relay {
 
     /// A turn's worth of work.
     pub fn on_turn(&mut self, out: &mut dyn Outbox<RelayMail>) -> Work {
-        for (conn, response) in self.ingest.parse(&self.shared, &mut self.parser) {
-            out.respond(conn, response);
+        for (conn, code, response) in self.ingest.parse(&self.shared, &mut self.parser) {
+            self.rejected(code);
+            self.answer_publish(out, conn, response);
         }
         self.hand_over(out);
         self.flush_live(out);
@@ -243,7 +242,7 @@ impl Relay {
             RelayMail::Fanout(fanout) => self.reader.fan_out(out, &fanout),
             RelayMail::Admitted { conn } => {
                 if let Some(response) = self.ingest.admitted(conn) {
-                    out.respond(conn, response);
+                    self.answer_publish(out, conn, response);
                 }
             }
             RelayMail::Registered { sub, arrival } => {
@@ -374,6 +373,27 @@ impl Relay {
 
     // ── answers ──
 
+    fn answer_publish(&mut self, out: &mut dyn Outbox<RelayMail>, conn: ConnId, response: Response) {
+        self.answered_with(Endpoint::Events, response.status);
+        out.respond(conn, response);
+    }
+
+    fn answered_with(&self, endpoint: Endpoint, status: u16) {
+        self.metrics.requests.increment(Request { endpoint, status: StatusClass::of(status) });
+    }
+
+    /// Counts an event, or a batch, that was not taken.
+    fn rejected(&self, code: Code) {
+        let code = match code {
+            Code::InvalidJson => RejectionCode::InvalidJson,
+            Code::ControlRequiresDuplex => RejectionCode::ControlRequiresDuplex,
+            Code::TooManyEvents => RejectionCode::TooManyEvents,
+            Code::PayloadTooLarge => RejectionCode::PayloadTooLarge,
+            _ => RejectionCode::InvalidEvent,
+        };
+        self.metrics.rejected.increment(code);
+    }
+
     /// Answers the clients of subscriptions that every owner knows now, and lets them begin.
     fn answer_registered(&mut self, out: &mut dyn Outbox<RelayMail>) {
         while let Some(sub) = self.reader.take_registered() {
@@ -396,6 +416,7 @@ impl Relay {
                         heartbeat_interval: self.shared.limits.heartbeat_interval,
                     };
                     out.open_event_stream(conn, open);
+                    self.answered_with(Endpoint::Stream, 200);
                 }
             }
             self.reader.begin(out, sub);
@@ -438,6 +459,7 @@ impl Relay {
                 body.extend_from_slice(entries);
                 body.push(b'}');
                 out.respond(conn, json_response(200, fields, body));
+                self.answered_with(Endpoint::Connections, 200);
             }
         }
     }

@@ -17,6 +17,7 @@ use std::sync::atomic::Ordering;
 
 use crate::base::segment_pool::SegmentPool;
 use crate::engine::service::{ConnId, CoreId};
+use crate::ops::metrics::{CommandOutcome, CoreMetrics, EvictionCause};
 
 use super::buffer::{Admission, NewEvent};
 use super::claims::{ClaimNote, Claimants, Claims};
@@ -95,34 +96,13 @@ pub struct Owner {
     handed_over: HashMap<u64, HandedOver>,
     next_token: u64,
     effects: VecDeque<(Destination, RelayMail)>,
-    counters: OwnerCounters,
-}
-
-/// What an owner has done since its start; read by the metrics.
-#[derive(Debug, Default, Clone, Copy)]
-pub struct OwnerCounters {
-    /// Events admitted, forwarded or routed.
-    pub events: u64,
-    /// Events whose `(source, id)` was already held.
-    pub duplicates: u64,
-    /// Sessions evicted because of their number.
-    pub evicted_by_count: u64,
-    /// Sessions evicted because of their bytes.
-    pub evicted_by_bytes: u64,
-    /// Commands handed to their target.
-    pub commands_routed: u64,
-    /// Commands refused.
-    pub commands_refused: u64,
-    /// Sessions held now.
-    pub sessions: u64,
-    /// Bytes of replay buffers held now.
-    pub replay_bytes: u64,
+    metrics: Arc<CoreMetrics>,
 }
 
 impl Owner {
     /// The owner role of `core`.
     #[must_use]
-    pub fn new(core: CoreId, shared: Arc<Shared>) -> Self {
+    pub fn new(core: CoreId, shared: Arc<Shared>, metrics: Arc<CoreMetrics>) -> Self {
         Self {
             core,
             directory: Directory::new(
@@ -141,7 +121,7 @@ impl Owner {
             handed_over: HashMap::new(),
             next_token: 0,
             effects: VecDeque::new(),
-            counters: OwnerCounters::default(),
+            metrics,
         }
     }
 
@@ -160,16 +140,6 @@ impl Owner {
     /// The next effect, in order.
     pub fn take_effect(&mut self) -> Option<(Destination, RelayMail)> {
         self.effects.pop_front()
-    }
-
-    /// What has been done so far.
-    #[must_use]
-    pub fn counters(&self) -> OwnerCounters {
-        OwnerCounters {
-            sessions: self.directory.len() as u64,
-            replay_bytes: self.directory.held_bytes() as u64,
-            ..self.counters
-        }
     }
 
     /// Whether nothing waits here: no input, no hold, no command under way.
@@ -275,7 +245,7 @@ impl Owner {
                 },
                 None => self.arrival += 1,
             }
-            self.counters.events += 1;
+            self.metrics.events_in.increment();
             if judged {
                 // Judging may have begun after this batch did.
                 notes.resize(index, SessionNote::default());
@@ -332,9 +302,9 @@ impl Owner {
             self.shared.session_evicted();
         }
         if written.admission == Admission::Duplicate {
-            self.counters.duplicates += 1;
+            self.metrics.duplicates.increment();
         }
-        self.publish_oldest();
+        self.publish();
         let buffer = written.session.and_then(|session| self.directory.buffer(session));
         Ok(buffer.map_or_else(SessionNote::default, |buffer| SessionNote {
             lowest: buffer.marks().lowest_admitted(),
@@ -342,7 +312,10 @@ impl Owner {
         }))
     }
 
-    fn publish_oldest(&self) {
+    /// Tells the other cores and the metrics what is held now.
+    fn publish(&self) {
+        self.metrics.sessions.set(self.directory.len() as u64);
+        self.metrics.replay_bytes.set(self.directory.held_bytes() as u64);
         self.shared.publish_oldest(self.core, self.directory.oldest().map(|(tick, _)| tick));
     }
 
@@ -351,7 +324,7 @@ impl Owner {
         let here = self.directory.oldest();
         match self.least_recent(here)? {
             Some(session) => {
-                self.counters.evicted_by_count += 1;
+                self.metrics.sessions_evicted.increment(EvictionCause::Sessions);
                 self.evict(session);
                 Ok(())
             }
@@ -368,7 +341,7 @@ impl Owner {
             None => self.directory.oldest(),
         };
         if let Some(session) = self.least_recent(here)? {
-            self.counters.evicted_by_bytes += 1;
+            self.metrics.sessions_evicted.increment(EvictionCause::Bytes);
             self.evict(session);
             return Ok(true);
         }
@@ -393,7 +366,7 @@ impl Owner {
     fn evict(&mut self, session: SessionId) {
         self.directory.evict(session);
         self.shared.session_evicted();
-        self.publish_oldest();
+        self.publish();
     }
 
     /// Another owner needs our oldest session gone, if it still bears `tick`.
@@ -401,7 +374,7 @@ impl Owner {
         if let Some((oldest, session)) = self.directory.oldest()
             && oldest == tick
         {
-            self.counters.evicted_by_count += 1;
+            self.metrics.sessions_evicted.increment(EvictionCause::Sessions);
             self.evict(session);
         }
         self.effects.push_back((Destination::Core(from), RelayMail::EvictAnswered));
@@ -456,7 +429,11 @@ impl Owner {
     }
 
     fn refuse(&mut self, batch: &Batch, sender: (CoreId, ConnId), code: Code, detail: &'static str) {
-        self.counters.commands_refused += 1;
+        self.metrics.commands.increment(match code {
+            Code::Ambiguous => CommandOutcome::Ambiguous,
+            Code::Unsupported => CommandOutcome::Unsupported,
+            _ => CommandOutcome::NoRoute,
+        });
         let id = batch.event(0).id().into();
         let mail = RelayMail::CommandAnswer { conn: sender.1, refused: Some((id, code, detail)) };
         self.effects.push_back((Destination::Core(sender.0), mail));
@@ -470,7 +447,7 @@ impl Owner {
             self.refuse(&batch, routed.sender, Code::NoRoute, TARGET_GONE);
             return;
         }
-        self.counters.commands_routed += 1;
+        self.metrics.commands.increment(CommandOutcome::Routed);
         let owned = OwnedBatch { batch, first_tick: tick, routed: Some(routed), ..OwnedBatch::default() };
         self.begin(routed.target.0, Box::new(owned));
     }

@@ -318,7 +318,8 @@ impl Reading<'_> {
                 walk = Walk { done: Some(session), at: None };
                 continue;
             }
-            let earliest = buffer.catch_up_overtaken(&at);
+            // Of sessions that its filter excludes a reader is told nothing, gaps included.
+            let earliest = buffer.catch_up_overtaken(&at).filter(|_| self.writer.filter.admits_session(name));
             let note = SessionNote { lowest: buffer.marks().lowest_admitted(), earliest: buffer.earliest() };
             self.writer.session(name, note);
             self.exhausted(earliest);
@@ -336,6 +337,7 @@ impl Reading<'_> {
         }
         for (name, marks) in self.directory.tombstones() {
             if marks.evicted_arrival() > after
+                && self.writer.filter.admits_session(name)
                 && let Some(earliest) = marks.earliest_to_come()
             {
                 self.writer.session(name, SessionNote::default());

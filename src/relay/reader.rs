@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::engine::service::{ConnId, CoreId, Outbox, Unsent, WebSocketClose};
+use crate::ops::metrics::CoreMetrics;
 use crate::wire::websocket::close::CloseCode;
 
 use super::class::{ClassId, ClassKey, Classes, Member};
@@ -37,21 +38,6 @@ pub struct Wanted {
     pub id: Option<Box<str>>,
 }
 
-/// What a reader has done since its start; read by the metrics.
-#[derive(Debug, Default, Clone, Copy)]
-pub struct ReaderCounters {
-    /// Events pushed to connections.
-    pub deliveries: u64,
-    /// Events dropped toward slow consumers.
-    pub dropped: u64,
-    /// Slow consumers cut.
-    pub cut: u64,
-    /// Replays begun.
-    pub replays: u64,
-    /// Gaps announced.
-    pub exhausted: u64,
-}
-
 /// The reader role of one core.
 #[derive(Debug)]
 pub struct Reader {
@@ -64,7 +50,7 @@ pub struct Reader {
     pub(super) unsettled: Vec<ClassId>,
     pub(super) frames: Frames,
     pub(super) names: HashSet<Arc<str>>,
-    pub(super) counters: ReaderCounters,
+    pub(super) metrics: Arc<CoreMetrics>,
     requests: VecDeque<(CoreId, OwnerInput)>,
     /// Subscriptions just registered everywhere, to be answered.
     registered: VecDeque<SubRef>,
@@ -73,7 +59,7 @@ pub struct Reader {
 impl Reader {
     /// The reader role of `core`.
     #[must_use]
-    pub fn new(core: CoreId, shared: Arc<Shared>) -> Self {
+    pub fn new(core: CoreId, shared: Arc<Shared>, metrics: Arc<CoreMetrics>) -> Self {
         Self {
             core,
             shared,
@@ -83,16 +69,10 @@ impl Reader {
             unsettled: Vec::new(),
             frames: Frames::default(),
             names: HashSet::new(),
-            counters: ReaderCounters::default(),
+            metrics,
             requests: VecDeque::new(),
             registered: VecDeque::new(),
         }
-    }
-
-    /// What has been done so far.
-    #[must_use]
-    pub fn counters(&self) -> ReaderCounters {
-        self.counters
     }
 
     /// The next request to an owner, in order.
@@ -168,6 +148,7 @@ impl Reader {
             covered,
         });
         self.shared.subscribers.fetch_add(1, Ordering::Relaxed);
+        self.metrics.subscriptions.raise(1);
         if let Some(peer) = self.peers.get_mut(conn) {
             peer.subs.push(sub);
             if let (Some(by_id), Some(id)) = (&mut peer.by_id, id) {
@@ -196,7 +177,7 @@ impl Reader {
                 by_owner.into_iter().map(|asked| cursor(true, Phase::Positions { asked, at: None })).collect()
             }
         };
-        self.counters.replays += 1;
+        self.metrics.replays.increment();
         Some(Box::new(Replay { cursors, current: 0, outstanding: false, due: false, live, announced: HashMap::new() }))
     }
 
@@ -231,6 +212,7 @@ impl Reader {
         self.displace(out, sub);
         let Some(subscription) = self.subscriptions.remove(sub) else { return };
         self.shared.subscribers.fetch_sub(1, Ordering::Relaxed);
+        self.metrics.subscriptions.lower(1);
         if let Some(judged) = &subscription.judged {
             self.shared.judgements.fetch_sub(judged.len(), Ordering::Relaxed);
         }

@@ -155,7 +155,7 @@ impl Reader {
                     let mark = self.own_mark(conn, len);
                     // One page fits whatever else is queued: it was asked for when nothing was.
                     out.push_always(conn, self.frames.last(), mark);
-                    self.counters.deliveries += 1;
+                    self.metrics.deliveries.increment();
                     self.note_position(out, conn, page.sub, len, Some(session), position);
                 }
             }

@@ -52,7 +52,7 @@ impl Reader {
             self.cut(out, conn);
             return false;
         }
-        self.counters.dropped += 1;
+        self.metrics.dropped.increment();
         if let Some(peer) = self.peers.get_mut(conn) {
             if peer.dropped == 0 {
                 out.notify_drained(conn);
@@ -119,7 +119,7 @@ impl Reader {
         if std::mem::replace(&mut peer.ended, true) {
             return;
         }
-        self.counters.cut += 1;
+        self.metrics.slow_consumers.increment();
         let binding = peer.binding;
         let last = match binding {
             Binding::WebSocket => self.closing(REASON_SLOW, &self.handed_positions(out, conn, true)),

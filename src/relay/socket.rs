@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::engine::service::{ConnId, Flow, Message, Outbox, WebSocketClose};
+use crate::ops::metrics::CommandOutcome;
 use crate::wire::json::{self, Kind, Value};
 use crate::wire::websocket::close::CloseCode;
 
@@ -76,10 +77,12 @@ impl Relay {
             }
             Err(EventFault::Undotted) => self.on_frame(out, conn, text),
             Err(fault @ (EventFault::Json(_) | EventFault::NotAnObject)) => {
+                self.rejected(Code::InvalidJson);
                 let error = frame::event_error(None, Code::InvalidJson, &fault.to_string());
                 self.reader.push_frame(out, conn, &error);
             }
             Err(fault @ EventFault::Invalid { .. }) => {
+                self.rejected(Code::InvalidEvent);
                 let detail = fault.to_string();
                 let EventFault::Invalid { id, .. } = fault else { return Flow::Continue };
                 let error = frame::event_error(id.as_deref(), Code::InvalidEvent, &detail);
@@ -101,6 +104,7 @@ impl Relay {
         }
     }
 
+    /// Comes before the asking: on one core the answer may be there before the asking returns.
     fn await_answer(&mut self, conn: ConnId) {
         if let Some(party) = self.parties.get_mut(conn) {
             party.awaiting = true;
@@ -131,6 +135,7 @@ impl Relay {
     fn on_command(&mut self, out: &mut dyn Outbox<RelayMail>, conn: ConnId, batch: Batch) {
         let event = batch.event(0);
         if !self.shared.control {
+            self.metrics.commands.increment(CommandOutcome::Unauthorized);
             let detail = "control needs a token: this relay is watch-only";
             let error = frame::command_error(event.id(), Code::Unauthorized, detail);
             self.reader.push_frame(out, conn, &error);
@@ -140,8 +145,8 @@ impl Relay {
         self.flush_live(out);
         let tick = self.shared.take_ticks(1);
         let command = Command { batch, tick, sender: conn };
-        self.send_to_owner(out, owner, OwnerInput::Command(Box::new(command)));
         self.await_answer(conn);
+        self.send_to_owner(out, owner, OwnerInput::Command(Box::new(command)));
     }
 
     /// Over the claim limit the oldest claims lapse.
@@ -175,8 +180,8 @@ impl Relay {
         match self.subscription_asked(conn, object, id.as_deref()) {
             Ok(wanted) => {
                 self.flush_live(out);
-                self.reader.subscribe(out, conn, wanted);
                 self.await_answer(conn);
+                self.reader.subscribe(out, conn, wanted);
             }
             Err(refusal) => {
                 let error = frame::error(id.as_deref(), refusal.code, &refusal.detail);
@@ -248,8 +253,8 @@ impl Relay {
             return;
         }
         let id = id.unwrap_or_default().into();
-        self.gather(out, Asker::Roster { conn, id });
         self.await_answer(conn);
+        self.gather(out, Asker::Roster { conn, id });
     }
 }
 

@@ -115,7 +115,8 @@ impl Ws {
     #[track_caller]
     pub fn subscribe(&mut self, id: &str, members: &str) {
         let comma = if members.is_empty() { "" } else { "," };
-        self.text(format!(r#"{{"type":"subscribe","id":"{id}"{comma}{members}}}"#));
+        let quoted = serde_json::to_string(id).expect("a JSON string");
+        self.text(format!(r#"{{"type":"subscribe","id":{quoted}{comma}{members}}}"#));
         assert_eq!(self.json(), serde_json::json!({"type": "subscribed", "id": id}));
     }
 

@@ -20,11 +20,6 @@ impl Counter {
         self.add(1);
     }
 
-    /// Follows a total that is counted elsewhere.
-    pub fn follow(&self, total: u64) {
-        self.0.store(total, Ordering::Relaxed);
-    }
-
     /// Adds `n`.
     pub fn add(&self, n: u64) {
         self.0.store(self.value().wrapping_add(n), Ordering::Relaxed);

@@ -1,0 +1,130 @@
+//! New connections: who of the cores takes them on, and who is turned away.
+//!
+//! Owns the way from the accept queue to a registered [`Connection`]. A place is counted before the core is chosen, so the
+//! limit is exact and two cores do not both see the same gap. Whoever is turned away is answered and not read as a connection
+//! of a service; such connections are bounded too.
+
+use crossbeam_channel::{Receiver, Sender};
+use mio::net::TcpStream;
+use tracing::debug;
+
+use crate::engine::connection::Connection;
+use crate::engine::core::Core;
+use crate::engine::listener::Accepted;
+use crate::engine::service::{ConnId, CoreId, HttpFault, Service};
+use crate::engine::socket::Socket;
+use crate::engine::token;
+use crate::limits::CLOSE_TIME;
+use crate::ops::metrics::ConnectionKind;
+
+/// Connections accepted in one turn.
+const ACCEPTS_MAX: usize = 64;
+/// Connections being refused with all care at the same time; further ones get their answer and are closed.
+const REFUSING_MAX: usize = 256;
+
+/// The way of accepted sockets to cores with fewer of them. Their places are already counted.
+#[derive(Debug)]
+pub(super) struct Handover {
+    pub(super) to: Vec<Sender<TcpStream>>,
+    pub(super) incoming: Receiver<TcpStream>,
+}
+
+impl<S: Service> Core<S> {
+    /// Accepts within the budget of a turn, and takes on what other cores handed over.
+    pub(super) fn accept(&mut self) {
+        for _ in 0..ACCEPTS_MAX {
+            if !self.accept_next() {
+                break;
+            }
+        }
+        while let Ok(stream) = self.handover.incoming.try_recv() {
+            self.take_on(stream);
+        }
+    }
+
+    /// Takes everyone who waits to be accepted, and stops listening.
+    pub(super) fn accept_all(&mut self) {
+        self.acceptor.on_ready();
+        while self.accept_next() {}
+        self.acceptor.close(self.poll.registry());
+    }
+
+    /// Whether there may be a next one.
+    fn accept_next(&mut self) -> bool {
+        match self.acceptor.accept(self.io.now) {
+            Accepted::Nothing => false,
+            Accepted::WithoutDescriptor(stream) => {
+                self.turn_away(stream);
+                true
+            }
+            Accepted::Connection(stream) => {
+                match self.io.process.place(self.io.core) {
+                    None => self.turn_away(stream),
+                    Some(core) if core == self.io.core => self.take_on(stream),
+                    Some(core) => self.hand_over(core, stream),
+                }
+                true
+            }
+        }
+    }
+
+    /// Whether another core has handed over connections that were not taken on yet.
+    pub(super) fn is_given_connections(&self) -> bool {
+        !self.handover.incoming.is_empty()
+    }
+
+    fn hand_over(&mut self, core: CoreId, stream: TcpStream) {
+        let sent = self.handover.to.get(usize::from(core.0)).is_some_and(|to| to.send(stream).is_ok());
+        if !sent {
+            self.io.process.unplace(core);
+            return;
+        }
+        self.io.metrics.handed_over.increment();
+        if let Some(bell) = self.io.process.bells.get(usize::from(core.0)) {
+            bell.ring();
+        }
+    }
+
+    /// A connection whose place is counted.
+    fn take_on(&mut self, stream: TcpStream) {
+        let Some(id) = self.insert(stream) else {
+            self.io.process.unplace(self.io.core);
+            return;
+        };
+        if let Some(conn) = self.io.connection(id) {
+            conn.flags.counted = true;
+        }
+        self.io.metrics.accepted.increment();
+        self.io.metrics.connections.raise(ConnectionKind::Http);
+        // One that was handed over late, into a drain, has missed the closing of idle connections.
+        let time = if self.io.draining { CLOSE_TIME } else { self.io.process.limits.head_time };
+        self.io.set_deadline(id, self.io.now.after(time));
+    }
+
+    /// A connection that there is no room for: it is answered and not read as one.
+    fn turn_away(&mut self, stream: TcpStream) {
+        self.io.metrics.refused.increment();
+        let response = self.service.refusal(HttpFault::Busy, None);
+        if self.io.refusing >= REFUSING_MAX {
+            // The answer may be lost to a reset, if a request has come already; better than holding more.
+            self.io.turn_away_at_once(Socket::new(stream), &response);
+            return;
+        }
+        let Some(id) = self.insert(stream) else { return };
+        self.io.refusing += 1;
+        self.io.turn_away(id, &response);
+    }
+
+    fn insert(&mut self, stream: TcpStream) -> Option<ConnId> {
+        let now = self.io.now;
+        let (slot, generation) = self.io.connections.insert(Connection::new(Socket::new(stream), now));
+        let id = ConnId { slot, generation };
+        let conn = self.io.connection(id)?;
+        if let Err(error) = conn.socket.register(self.poll.registry(), token::of(id)) {
+            debug!(%error, "connection not registered");
+            self.io.connections.remove(slot, generation);
+            return None;
+        }
+        Some(id)
+    }
+}

@@ -1,0 +1,236 @@
+//! What a service may ask of its core: the [`Outbox`], on a core's [`Io`].
+//!
+//! Owns the rules of pushing and of ending streams and WebSockets; the means are `io.rs`'s. Every call first finds its
+//! connection and does nothing if it is gone, over, or not of the kind that the call is for.
+
+use crate::base::time::{Deadline, Now};
+use crate::engine::connection::{Farewell, Half, NEVER};
+use crate::engine::event_stream::EventStream;
+use crate::engine::io::{Io, arm, count_backlog};
+use crate::engine::pacing::heavy_bytes;
+use crate::engine::service::{
+    ConnId, CoreId, Ending, EventStreamOpen, Lane, Mail, Outbox, Pushed, Response, Run, Unsent, WebSocketClose,
+};
+use crate::limits::CLOSE_TIME;
+use crate::wire::http1::StreamFraming;
+use crate::wire::http1::response::{ReplyTo, encode_event_stream_head};
+use crate::wire::websocket::CloseCode;
+use crate::wire::websocket::frame::encode_close;
+
+impl<M: Mail> Outbox<M> for Io<M> {
+    fn now(&self) -> Now {
+        self.now
+    }
+
+    fn core(&self) -> CoreId {
+        self.core
+    }
+
+    fn cores(&self) -> usize {
+        self.process.cores()
+    }
+
+    fn respond(&mut self, conn: ConnId, response: Response) {
+        self.answer(conn, &response, Ending::Complete);
+    }
+
+    fn open_event_stream(&mut self, id: ConnId, open: EventStreamOpen) {
+        let now = self.now;
+        let Some(conn) = self.connection(id) else { return };
+        let Half::Http(half) = &conn.half else { return };
+        let Some(to) = half.reply_to() else {
+            debug_assert!(false, "a request is answered once");
+            return;
+        };
+        let framing = StreamFraming::of(to.version);
+        self.queue_head(id, |out| {
+            // The stream is the last answer of its connection: what came behind its request is read past.
+            encode_event_stream_head(out, ReplyTo { keep_alive: false, ..to }, &open.fields);
+            framing.encode(out, open.first);
+        });
+        let half = EventStream::new(&open, framing, now, id.slot);
+        let deadline = half.deadline();
+        self.become_half(id, Half::EventStream(half));
+        self.set_deadline(id, deadline);
+        self.schedule_input(id);
+    }
+
+    fn end_event_stream(&mut self, id: ConnId, last: &[u8]) {
+        let Some(conn) = self.connection(id).filter(|conn| conn.takes_pushes()) else { return };
+        let Half::EventStream(half) = &conn.half else { return };
+        let framing = half.framing();
+        self.queue(id, |out| {
+            framing.encode(out, last);
+            out.extend_from_slice(framing.last());
+        });
+        self.finish(id, Ending::Complete);
+    }
+
+    fn close_websocket(&mut self, id: ConnId, close: WebSocketClose<'_>) {
+        let Some(conn) = self.connection(id).filter(|conn| conn.takes_pushes()) else { return };
+        if matches!(conn.half, Half::WebSocket(_)) {
+            self.close_open_websocket(id, close, Ending::Service);
+        }
+    }
+
+    fn cut(&mut self, id: ConnId, last: &[u8], close: WebSocketClose<'_>) {
+        let Some(conn) = self.connections.get_mut(id.slot, id.generation).filter(|conn| conn.takes_pushes()) else {
+            return;
+        };
+        let backlog = conn.queue.backlog_bytes();
+        let message_len = conn.message_len();
+        conn.queue.cut(&mut self.blocks, message_len);
+        count_backlog(&self.process, &self.metrics, backlog, conn.queue.backlog_bytes());
+        match &conn.half {
+            Half::WebSocket(_) => {
+                self.queue(id, |out| out.extend_from_slice(last));
+                self.close_open_websocket(id, close, Ending::SlowConsumer);
+                if let Some(conn) = self.connection(id) {
+                    conn.flags.strict = true;
+                }
+            }
+            Half::EventStream(half) => {
+                let framing = half.framing();
+                self.queue(id, |out| out.extend_from_slice(framing.last()));
+                self.finish_within(id, Ending::SlowConsumer, Farewell::strict(CLOSE_TIME));
+            }
+            Half::Http(_) => {}
+        }
+    }
+
+    fn write_run(&mut self, lane: Lane, bytes: &[u8]) -> Run {
+        self.blocks.write(lane, bytes)
+    }
+
+    fn push_run(&mut self, conn: ConnId, run: Run, mark: u64) -> Pushed {
+        let pushed = self.admit(conn, run.len as usize, true);
+        if pushed == Pushed::Queued {
+            self.enqueue(conn, run, mark);
+        }
+        pushed
+    }
+
+    fn push(&mut self, conn: ConnId, bytes: &[u8], mark: u64) -> Pushed {
+        let pushed = self.admit(conn, bytes.len(), true);
+        if pushed == Pushed::Queued {
+            let run = self.blocks.write_own(bytes);
+            self.enqueue(conn, run, mark);
+        }
+        pushed
+    }
+
+    fn push_always(&mut self, conn: ConnId, bytes: &[u8], mark: u64) -> Pushed {
+        let pushed = self.admit(conn, bytes.len(), false);
+        if pushed == Pushed::Queued {
+            let run = self.blocks.write_own(bytes);
+            self.enqueue(conn, run, mark);
+        }
+        pushed
+    }
+
+    fn queued_bytes(&self, conn: ConnId) -> usize {
+        self.connections.get(conn.slot, conn.generation).map_or(0, |conn| conn.queue.bytes())
+    }
+
+    fn unsent(&self, conn: ConnId, visit: &mut dyn FnMut(Unsent)) {
+        if let Some(conn) = self.connections.get(conn.slot, conn.generation) {
+            conn.queue.unsent(visit);
+        }
+    }
+
+    fn notify_drained(&mut self, id: ConnId) {
+        let Some(conn) = self.connection(id).filter(|conn| conn.takes_pushes()) else { return };
+        conn.flags.tell_drained = true;
+        // An empty queue drains in the coming flush, which therefore has to see it.
+        self.schedule_flush(id);
+    }
+
+    fn resume(&mut self, id: ConnId) {
+        if let Some(conn) = self.connection(id) {
+            conn.flags.parked = false;
+            self.schedule_input(id);
+        }
+    }
+
+    fn arm(&mut self, id: ConnId, at: Deadline) {
+        if let Some(conn) = self.connections.get_mut(id.slot, id.generation)
+            && conn.ending.is_none()
+        {
+            conn.timers.alarm = at;
+            arm(&mut self.wheel, conn, id);
+        }
+    }
+
+    fn disarm(&mut self, id: ConnId) {
+        if let Some(conn) = self.connection(id) {
+            conn.timers.alarm = NEVER;
+        }
+    }
+
+    fn mail_ingest(&mut self, to: CoreId, mail: M) {
+        self.mailbox.send_ingest(to, mail);
+    }
+
+    fn mail_fanout(&mut self, to: CoreId, mail: M) {
+        self.mailbox.send_fanout(to, mail);
+    }
+
+    fn ingest_room(&self, to: CoreId) -> bool {
+        self.mailbox.ingest_room(to)
+    }
+
+    fn congested(&self) -> bool {
+        self.process.is_congested()
+    }
+}
+
+impl<M: Mail> Io<M> {
+    /// Whether a push may be queued, of that many bytes.
+    fn admit(&self, id: ConnId, bytes: usize, bounded: bool) -> Pushed {
+        let Some(conn) = self.connections.get(id.slot, id.generation).filter(|conn| conn.takes_pushes()) else {
+            return Pushed::Gone;
+        };
+        let queued = conn.queue.bytes();
+        if bounded && queued > 0 && queued + bytes > self.process.limits.write_queue_bytes_max {
+            return Pushed::Full;
+        }
+        Pushed::Queued
+    }
+
+    /// Queues a run that was admitted.
+    fn enqueue(&mut self, id: ConnId, run: Run, mark: u64) {
+        let Some(conn) = self.connections.get_mut(id.slot, id.generation) else { return };
+        if conn.queue.is_empty() {
+            conn.progress_at = self.now;
+        }
+        conn.queue.push(&mut self.blocks, run, mark);
+        if let Half::EventStream(half) = &mut conn.half {
+            half.on_pushed(self.now);
+        }
+        if !conn.flags.in_heavy && conn.queue.bytes() > heavy_bytes(&self.process.limits) {
+            conn.flags.in_heavy = true;
+            self.lists.heavy.push(id);
+        }
+        if conn.flags.writable && !conn.flags.in_flush {
+            conn.flags.in_flush = true;
+            self.lists.consumers.push_back(id);
+        }
+    }
+
+    /// Queues our close frame and waits for the peer's.
+    fn close_open_websocket(&mut self, id: ConnId, close: WebSocketClose<'_>, ending: Ending) {
+        let code = CloseCode::from_wire(close.code);
+        debug_assert!(code.is_some(), "a close code that may travel");
+        self.queue(id, |out| encode_close(out, code, close.reason));
+        let now = self.now;
+        let Some(conn) = self.connection(id) else { return };
+        conn.ending.get_or_insert(ending);
+        conn.flags.parked = false;
+        conn.timers.alarm = NEVER;
+        if let Half::WebSocket(half) = &mut conn.half {
+            half.on_close_queued();
+        }
+        self.set_deadline(id, now.after(CLOSE_TIME));
+        self.schedule_input(id);
+    }
+}
