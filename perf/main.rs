@@ -5,6 +5,8 @@
 //!
 //! Exit status: 0 when every event arrived once and in order, 1 when not, 2 when the run could not be made.
 
+#![cfg_attr(test, allow(clippy::unwrap_used, reason = "in a test a panic is the report"))]
+
 mod load;
 
 use std::process::ExitCode;
