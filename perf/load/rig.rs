@@ -1,0 +1,284 @@
+//! Both sides of a run together, watched: what is shared by every scenario.
+//!
+//! Owns the target, the shared counters and the progress line. A [`Span`] is one stretch of load that was measured: its
+//! time, counts, CPU of the server and of ourselves, and how the rates went over time.
+
+use std::collections::HashMap;
+use std::io::IsTerminal as _;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use indicatif::{ProgressBar, ProgressStyle};
+
+use super::arguments::{Common, LoadArgs};
+use super::consumers::{Fleet, Plan};
+use super::failure::Failure;
+use super::process;
+use super::publishers::{Pace, Press};
+use super::shared::Shared;
+use super::target::Target;
+
+/// How often the run is looked at.
+const TICK: Duration = Duration::from_millis(10);
+/// How often the rates are noted.
+const SAMPLE: Duration = Duration::from_millis(250);
+
+/// A run being prepared and watched.
+#[derive(Debug)]
+pub(crate) struct Rig<'a> {
+    pub(crate) target: Arc<Target>,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) sessions: u32,
+    common: &'a Common,
+    bar: ProgressBar,
+}
+
+/// Rates at one time of a span.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Sample {
+    /// Seconds since the span began.
+    pub(crate) at: f64,
+    pub(crate) events_per_s: f64,
+    pub(crate) deliveries_per_s: f64,
+}
+
+/// A measured stretch of load.
+#[derive(Debug, Default)]
+pub(crate) struct Span {
+    pub(crate) seconds: f64,
+    /// Events sent.
+    pub(crate) sent: u64,
+    /// Deliveries made.
+    pub(crate) delivered: u64,
+    /// CPU of the server, if it was named.
+    pub(crate) server_cpu: Option<Duration>,
+    /// CPU of our busiest thread as a share of one processor.
+    pub(crate) busiest_thread: f64,
+    /// CPU of all our threads as a share of the processors we may use.
+    pub(crate) generator: f64,
+    pub(crate) timeline: Vec<Sample>,
+}
+
+/// What a span is the difference to.
+#[derive(Debug)]
+struct Before {
+    at: Instant,
+    sent: u64,
+    delivered: u64,
+    server_cpu: Option<Duration>,
+    threads: HashMap<u32, Duration>,
+}
+
+impl<'a> Rig<'a> {
+    /// A run against the target of `common`, which is asked first whether it is there.
+    pub(crate) fn new(common: &'a Common, sessions: u32) -> Result<Self, Failure> {
+        let target = Target::new(&common.target)?;
+        if let Some(pid) = process::first_absent(&common.pid) {
+            return Err(Failure::Usage(format!("--pid: there is no process {pid}")));
+        }
+        target.preflight()?;
+        // Different for every run on this machine, so that a relay that remembers is not confused.
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let run = (since.as_nanos() >> 10) as u32;
+        let bar = if std::io::stderr().is_terminal() { ProgressBar::new_spinner() } else { ProgressBar::hidden() };
+        if let Ok(style) = ProgressStyle::with_template("{spinner} {elapsed} {msg}") {
+            bar.set_style(style);
+        }
+        Ok(Self { target: Arc::new(target), shared: Arc::new(Shared::new(run, sessions)), sessions, common, bar })
+    }
+
+    /// Memory of the server now, if it was named. Bytes.
+    pub(crate) fn server_memory(&self) -> Option<u64> {
+        (!self.common.pid.is_empty()).then(|| process::memory(&self.common.pid))
+    }
+
+    /// Starts consumers, and waits until all are subscribed.
+    pub(crate) fn open(&self, plans: Vec<Plan>, ramp: Option<f64>) -> Result<Fleet, Failure> {
+        let (fleet, _) = self.measured_opening(plans, ramp, false)?;
+        Ok(fleet)
+    }
+
+    /// Starts consumers and measures until all are subscribed and, if `replay`, have what the sessions hold.
+    pub(crate) fn measured_opening(
+        &self,
+        plans: Vec<Plan>,
+        ramp: Option<f64>,
+        replay: bool,
+    ) -> Result<(Fleet, Span), Failure> {
+        let wanted = self.shared.open.load(Ordering::SeqCst) + plans.len() as u64;
+        let before = self.before();
+        let fleet = Fleet::start(&self.target, &self.shared, plans, self.consumer_threads(), ramp)?;
+        let mut timeline = Timeline::new(&before);
+        let complete = self.watch(&mut timeline, "opening", || {
+            self.shared.open.load(Ordering::SeqCst) == wanted && (!replay || self.shared.is_settled())
+        })?;
+        if !complete && self.shared.open.load(Ordering::SeqCst) < wanted {
+            let open = self.shared.open.load(Ordering::SeqCst);
+            return Err(Failure::Stuck(format!("only {open} of {wanted} subscriptions were answered")));
+        }
+        Ok((fleet, self.span(&before, None, timeline)))
+    }
+
+    /// Connects publishers.
+    pub(crate) fn press(&self, load: &LoadArgs) -> Result<Press, Failure> {
+        Press::new(&self.target, &self.shared, load, self.sessions, self.common.patience)
+    }
+
+    /// Publishes for a while, waits until everything was delivered or nothing moves any more, and measures that.
+    pub(crate) fn publish(&self, press: &mut Press, pace: &Pace, doing: &str) -> Result<Span, Failure> {
+        press.reset();
+        self.shared.measured_from.store(self.shared.now(), Ordering::SeqCst);
+        let before = self.before();
+        let mut timeline = Timeline::new(&before);
+        let failed = AtomicBool::new(false);
+        let (published, cpu) = std::thread::scope(|scope| {
+            let publishing = scope.spawn(|| {
+                let published = press.publish(pace);
+                failed.store(published.is_err(), Ordering::SeqCst);
+                (published, process::this_thread_cpu())
+            });
+            let watched = self.watch(&mut timeline, doing, || {
+                publishing.is_finished() && (self.shared.is_settled() || failed.load(Ordering::SeqCst))
+            });
+            if let Err(failure) = watched {
+                self.shared.fail(failure);
+            }
+            publishing.join().unwrap_or_else(|_| {
+                let died = std::io::Error::other("it panicked");
+                (Err(Failure::Local("the publishing thread", died)), Duration::ZERO)
+            })
+        });
+        // A consumer that was refused ends the publishing too, and says why.
+        self.shared.take_failure().map_or(published, Err)?;
+        Ok(self.span(&before, Some(cpu), timeline))
+    }
+
+    /// Watches for a time.
+    pub(crate) fn hold(&self, time: Duration) -> Result<Span, Failure> {
+        let before = self.before();
+        let mut timeline = Timeline::new(&before);
+        while before.at.elapsed() < time {
+            let left = time.saturating_sub(before.at.elapsed());
+            self.watch_once(&mut timeline, "holding", left.min(TICK))?;
+        }
+        Ok(self.span(&before, None, timeline))
+    }
+
+    /// Ends the progress line.
+    pub(crate) fn finish(&self) {
+        self.bar.finish_and_clear();
+    }
+
+    /// True once `done`; false when nothing has moved for as long as patience lasts.
+    fn watch(&self, timeline: &mut Timeline, doing: &str, mut done: impl FnMut() -> bool) -> Result<bool, Failure> {
+        let mut last = (self.movement(), Instant::now());
+        while !done() {
+            self.watch_once(timeline, doing, TICK)?;
+            let movement = self.movement();
+            if movement != last.0 {
+                last = (movement, Instant::now());
+            } else if last.1.elapsed() > self.common.patience * 2 {
+                // Twice: a publisher that is stuck says so first, and better.
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    fn watch_once(&self, timeline: &mut Timeline, doing: &str, tick: Duration) -> Result<(), Failure> {
+        std::thread::sleep(tick);
+        if self.shared.is_stopped()
+            && let Some(failure) = self.shared.take_failure()
+        {
+            return Err(failure);
+        }
+        if let Some(sample) = timeline.look(&self.shared) {
+            self.bar.set_message(format!(
+                "{doing}: {} consumers, {} published, {} of {} delivered, {:.0}/s",
+                self.shared.open.load(Ordering::Relaxed),
+                self.shared.sent.load(Ordering::Relaxed),
+                self.shared.delivered.load(Ordering::Relaxed),
+                self.shared.due.load(Ordering::Relaxed),
+                sample.deliveries_per_s,
+            ));
+            self.bar.tick();
+        }
+        Ok(())
+    }
+
+    fn movement(&self) -> [u64; 3] {
+        [&self.shared.delivered, &self.shared.sent, &self.shared.open].map(|count| count.load(Ordering::Relaxed))
+    }
+
+    fn consumer_threads(&self) -> usize {
+        self.common.threads.map_or_else(|| processors().saturating_sub(1).max(1), usize::from)
+    }
+
+    fn before(&self) -> Before {
+        Before {
+            at: Instant::now(),
+            sent: self.shared.sent.load(Ordering::SeqCst),
+            delivered: self.shared.delivered.load(Ordering::SeqCst),
+            server_cpu: (!self.common.pid.is_empty()).then(|| process::cpu(&self.common.pid)),
+            threads: process::own_threads_cpu(),
+        }
+    }
+
+    fn span(&self, before: &Before, publisher: Option<Duration>, timeline: Timeline) -> Span {
+        let seconds = before.at.elapsed().as_secs_f64();
+        let server_cpu = before.server_cpu.map(|cpu| process::cpu(&self.common.pid).saturating_sub(cpu));
+        let threads: Vec<f64> = process::own_threads_cpu()
+            .into_iter()
+            .map(|(thread, cpu)| cpu.saturating_sub(before.threads.get(&thread).copied().unwrap_or_default()))
+            .chain(publisher)
+            .map(|cpu| cpu.as_secs_f64() / seconds)
+            .collect();
+        Span {
+            seconds,
+            sent: self.shared.sent.load(Ordering::SeqCst) - before.sent,
+            delivered: self.shared.delivered.load(Ordering::SeqCst) - before.delivered,
+            server_cpu,
+            busiest_thread: threads.iter().copied().fold(0.0, f64::max),
+            generator: threads.iter().sum::<f64>() / processors() as f64,
+            timeline: timeline.samples,
+        }
+    }
+}
+
+/// Rates over time.
+#[derive(Debug)]
+struct Timeline {
+    start: Instant,
+    last: (Instant, u64, u64),
+    samples: Vec<Sample>,
+}
+
+impl Timeline {
+    fn new(before: &Before) -> Self {
+        Self { start: before.at, last: (before.at, before.sent, before.delivered), samples: Vec::new() }
+    }
+
+    /// A sample, when it is time for one.
+    fn look(&mut self, shared: &Shared) -> Option<Sample> {
+        let (then, sent, delivered) = self.last;
+        let passed = then.elapsed();
+        if passed < SAMPLE {
+            return None;
+        }
+        let now = (Instant::now(), shared.sent.load(Ordering::Relaxed), shared.delivered.load(Ordering::Relaxed));
+        let sample = Sample {
+            at: self.start.elapsed().as_secs_f64(),
+            events_per_s: (now.1 - sent) as f64 / passed.as_secs_f64(),
+            deliveries_per_s: (now.2 - delivered) as f64 / passed.as_secs_f64(),
+        };
+        self.last = now;
+        self.samples.push(sample);
+        Some(sample)
+    }
+}
+
+/// Processors this process may use.
+pub(crate) fn processors() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}

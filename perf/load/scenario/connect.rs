@@ -1,0 +1,44 @@
+//! Connections that are opened and held: how fast they open, and what an idle one costs.
+
+use std::time::Duration;
+
+use super::troubles;
+use crate::load::arguments::{Common, ConsumerArgs};
+use crate::load::consumers::plans;
+use crate::load::failure::Failure;
+use crate::load::report::Report;
+use crate::load::rig::Rig;
+
+pub(super) fn run(
+    common: &Common,
+    consumers: &ConsumerArgs,
+    ramp: Option<u32>,
+    hold: Duration,
+) -> Result<Report, Failure> {
+    let rig = Rig::new(common, consumers.consumers)?;
+    let mut report = Report::new("connect");
+    let memory = rig.server_memory();
+    let mut plans = plans(consumers, rig.shared.run, rig.sessions);
+    for plan in &mut plans {
+        // Nothing is published, so nobody's account needs room for sessions.
+        plan.follows = crate::load::check::Follows::none();
+    }
+    let (fleet, opening) = rig.measured_opening(plans, ramp.map(f64::from), false)?;
+    let connections = u64::from(consumers.consumers);
+    report.figure("opened", connections as f64);
+    report.figure("opened_per_s", connections as f64 / opening.seconds);
+    if let Some(cpu) = opening.server_cpu {
+        report.figure("server_cpu_us_per_opening", cpu.as_secs_f64() * 1e6 / connections as f64);
+    }
+    let held = rig.hold(hold)?;
+    report.memory(memory, rig.server_memory(), connections);
+    if let Some(cpu) = held.server_cpu {
+        report.figure("server_cpu_share_held", cpu.as_secs_f64() / held.seconds);
+    }
+    let seen = fleet.finish()?;
+    rig.finish();
+    report.percentiles("opening", &seen.opening);
+    report.sound = rig.shared.ended.load(std::sync::atomic::Ordering::SeqCst) == 0;
+    troubles(&mut report, &rig);
+    Ok(report)
+}
