@@ -6,7 +6,7 @@ use std::hint::black_box;
 use aep_relay::base::segment_pool::{PoolBudget, SegmentClass, SegmentPool};
 use aep_relay::relay::buffer::{NewEvent, SessionBuffer};
 use aep_relay::relay::directory::Directory;
-use aep_relay::relay::event::Position;
+use aep_relay::relay::event::{Outline, Position};
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 
 const EVENTS_MAX: usize = 10_000;
@@ -21,7 +21,13 @@ fn event(number: u64, scatter: u64) -> NewEvent<'static> {
     let mixed = number.wrapping_mul(0x9E37_79B9_7F4A_7C15);
     let seq = number + if scatter == 0 { 0 } else { mixed % scatter };
     let fingerprint = u128::from(mixed) << 64 | u128::from(mixed.swap_bytes());
-    NewEvent { raw: &RAW, position: Some(Position { epoch: 0, seq }), fingerprint, arrival: number }
+    NewEvent {
+        raw: &RAW,
+        position: Some(Position { epoch: 0, seq }),
+        fingerprint,
+        arrival: number,
+        outline: Outline::NONE,
+    }
 }
 
 fn admit(c: &mut Criterion) {

@@ -56,6 +56,29 @@ struct EventMeta {
     fingerprint: u128,
 }
 
+/// Where an event's `type` stands in its bytes, and how much it carries.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Outline {
+    kind_start: u32,
+    /// 0 if the type was written with escapes and stands nowhere.
+    kind_bytes: u32,
+    /// `capture`, with its default.
+    pub capture: Capture,
+}
+
+impl Outline {
+    /// Of an event that has to be read.
+    pub const NONE: Self = Self { kind_start: 0, kind_bytes: 0, capture: Capture::Full };
+
+    /// The type, in the bytes this outline was made of; `None` if it has to be read.
+    #[must_use]
+    pub fn kind<'a>(&self, raw: &'a [u8]) -> Option<&'a str> {
+        let start = self.kind_start as usize;
+        let kind = raw.get(start..start + self.kind_bytes as usize).filter(|kind| !kind.is_empty())?;
+        std::str::from_utf8(kind).ok()
+    }
+}
+
 /// One extension attribute of an event.
 #[derive(Debug, Clone, Copy)]
 struct Extension {
@@ -121,6 +144,14 @@ impl<'a> Event<'a> {
     #[must_use]
     pub fn agent(&self) -> &'a str {
         self.required(Attribute::Agent)
+    }
+
+    /// What a replay needs to know of the event to frame it without reading it again.
+    #[must_use]
+    pub fn outline(&self) -> Outline {
+        let kind = self.meta.attributes[Attribute::Type as usize];
+        let (kind_start, kind_bytes) = if kind.unescaped { (0, 0) } else { (kind.start, kind.len) };
+        Outline { kind_start, kind_bytes, capture: self.meta.capture }
     }
 
     /// `session`: some exactly when the scope is not [`Scope::Agent`].

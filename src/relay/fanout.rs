@@ -142,17 +142,16 @@ impl Reader {
             if self.push_event(out, first.conn, run, droppable) {
                 self.metrics.deliveries.increment();
                 for hit in mine {
-                    self.note_position(out, hit.conn, hit.sub, run.len, event.session(), event.position());
+                    self.note_position(hit.conn, hit.sub, run.len, event.session(), event.position());
                 }
+                self.settle_positions(out, first.conn);
             }
         }
     }
 
-    /// Notes that a peer that is looked at singly was pushed an event; its frame of `len` bytes is the last thing in its
-    /// queue.
+    /// Notes an event of a peer that is looked at singly: the last `len` bytes counted for it are its frame.
     pub(super) fn note_position(
         &mut self,
-        out: &dyn Outbox<RelayMail>,
         conn: ConnId,
         sub: SubRef,
         len: u32,
@@ -166,6 +165,11 @@ impl Reader {
         let name = self.name(session);
         let Some(own) = self.peers.get_mut(conn).and_then(|peer| peer.positions.as_mut()) else { return };
         own.log.push(own.pushed - u64::from(len)..own.pushed, (sub, name), position);
+    }
+
+    /// Settles positions that have certainly left; everything noted has been pushed.
+    pub(super) fn settle_positions(&mut self, out: &dyn Outbox<RelayMail>, conn: ConnId) {
+        let Some(own) = self.peers.get_mut(conn).and_then(|peer| peer.positions.as_mut()) else { return };
         if own.log.unsettled() > LOG_RECORDS && out.queued_bytes(conn) < own.log.unsettled() {
             // Fewer bytes are queued than records kept: nearly all of them have left.
             own.log.settle(own.pushed - out.queued_bytes(conn) as u64);
@@ -282,7 +286,7 @@ impl Reader {
             if self.push_event(out, member.conn, piece.run, piece.droppable) {
                 self.metrics.deliveries.increment();
                 if let Some((_, name, at)) = positions.iter().find(|(end, ..)| *end == piece.end) {
-                    self.note_position(out, member.conn, member.sub, piece.run.len, Some(name), Some(*at));
+                    self.note_position(member.conn, member.sub, piece.run.len, Some(name), Some(*at));
                 }
             }
         }

@@ -6,7 +6,7 @@ use crate::wire::http1::chunk::StreamFraming;
 use crate::wire::{sse, websocket};
 
 use super::capture::{self, Lowered};
-use super::event::{Capture, Event};
+use super::event::{Capture, Event, Position};
 use super::ownership::RelayMail;
 
 /// How bytes reach a consumer.
@@ -81,8 +81,17 @@ impl Frames {
         run
     }
 
-    /// The event's frame, valid until the next call; see [`Frames::last`].
-    pub fn encode(&mut self, event: &Event<'_>, binding: Binding, ceiling: Capture) -> &[u8] {
+    /// The event's frame, valid until the next call.
+    fn encode(&mut self, event: &Event<'_>, binding: Binding, ceiling: Capture) -> &[u8] {
+        let mut frame = std::mem::take(&mut self.frame);
+        frame.clear();
+        self.append(&mut frame, event, binding, ceiling);
+        self.frame = frame;
+        &self.frame
+    }
+
+    /// Appends the event's frame to `out`.
+    pub fn append(&mut self, out: &mut Vec<u8>, event: &Event<'_>, binding: Binding, ceiling: Capture) {
         let form = match ceiling {
             _ if event.capture() <= ceiling => None,
             Capture::None => Some((&mut self.to_none, Capture::None)),
@@ -100,25 +109,19 @@ impl Frames {
                 if form.rewritten { &form.bytes } else { event.raw() }
             }
         };
-        self.frame.clear();
-        match binding.stream_framing() {
-            None => websocket::frame::encode_text(&mut self.frame, data),
-            Some(framing) => {
-                let id = match (event.session(), event.position()) {
-                    (Some(session), Some(at)) if sse::may_be_id(session) => {
-                        Some(sse::EventId { session, epoch: at.epoch, seq: at.seq })
-                    }
-                    _ => None,
-                };
-                sse::encode_event(&mut self.frame, framing, id, event.kind(), data);
-            }
-        }
-        &self.frame
+        append_frame(out, binding, event.session().zip(event.position()), event.kind(), data);
     }
+}
 
-    /// The frame that [`Frames::encode`] made last.
-    #[must_use]
-    pub fn last(&self) -> &[u8] {
-        &self.frame
+/// Appends the frame of an event's bytes to `out`. The id needs session and position.
+pub fn append_frame(out: &mut Vec<u8>, binding: Binding, at: Option<(&str, Position)>, kind: &str, data: &[u8]) {
+    match binding.stream_framing() {
+        None => websocket::frame::encode_text(out, data),
+        Some(framing) => {
+            let id = at
+                .filter(|(session, _)| sse::may_be_id(session))
+                .map(|(session, Position { epoch, seq })| sse::EventId { session, epoch, seq });
+            sse::encode_event(out, framing, id, kind, data);
+        }
     }
 }

@@ -271,6 +271,7 @@ impl Owner {
             position: event.position(),
             fingerprint: event.fingerprint(),
             arrival: self.arrival + 1,
+            outline: event.outline(),
         };
         let written = loop {
             match self.directory.write(session, &new, tick) {

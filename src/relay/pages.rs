@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use super::buffer::{CatchUpCursor, PageEnd, ReplayCursor, Stored};
 use super::directory::{Directory, SessionId};
-use super::event::{Parser, Position};
+use super::event::{Outline, Parser, Position};
 use super::filter::Filter;
 use super::ownership::{SessionNote, SubRef};
 
@@ -150,6 +150,8 @@ pub enum PageItem {
         arrival: u64,
         /// Its position.
         position: Option<Position>,
+        /// How to frame it without reading it.
+        outline: Outline,
     },
 }
 
@@ -403,7 +405,8 @@ impl Writer<'_> {
             self.filter.is_everything() || self.parser.parse(stored.raw).is_ok_and(|event| self.filter.matches(&event));
         if wanted {
             let raw = self.append(stored.raw);
-            self.items.push(PageItem::Event { raw, arrival: stored.arrival, position: stored.position });
+            let Stored { position, arrival, outline, .. } = *stored;
+            self.items.push(PageItem::Event { raw, arrival, position, outline });
         }
     }
 }

@@ -49,6 +49,8 @@ pub struct Reader {
     /// Classes with pieces to be pushed.
     pub(super) unsettled: Vec<ClassId>,
     pub(super) frames: Frames,
+    /// Frames of the page being delivered, reused from page to page.
+    pub(super) page_frames: Vec<u8>,
     pub(super) names: HashSet<Arc<str>>,
     pub(super) metrics: Arc<CoreMetrics>,
     requests: VecDeque<(CoreId, OwnerInput)>,
@@ -70,6 +72,7 @@ impl Reader {
             classes: Classes::default(),
             unsettled: Vec::new(),
             frames: Frames::default(),
+            page_frames: Vec::new(),
             names: HashSet::new(),
             metrics,
             requests: VecDeque::new(),

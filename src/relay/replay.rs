@@ -10,6 +10,7 @@ use crate::engine::service::{ConnId, CoreId, Outbox};
 
 use super::event::{Event, Parser, Position};
 use super::frame;
+use super::frames::append_frame;
 use super::ownership::{OwnerInput, RelayMail, SessionNote, SubRef};
 use super::pages::{Page, PageItem, PageRequest};
 use super::reader::Reader;
@@ -131,9 +132,14 @@ impl Reader {
         else {
             return;
         };
+        let mut frames = std::mem::take(&mut self.page_frames);
         let mut session: &str = "";
         let mut noted = SessionNote::default();
         for item in &page.items {
+            if !matches!(item, PageItem::Event { .. }) {
+                // What is announced next stands behind the events before it.
+                self.push_page(out, conn, &mut frames);
+            }
             match *item {
                 PageItem::Session { name, note } => {
                     session = std::str::from_utf8(page.slice(name)).unwrap_or_default();
@@ -141,25 +147,46 @@ impl Reader {
                 }
                 PageItem::Exhausted { earliest } => self.announce_once(out, page.sub, session, earliest),
                 PageItem::Unknown { asked } => self.remember_unknown(page.sub, session, asked),
-                PageItem::Event { raw, arrival, position } => {
-                    let Ok(event) = parser.parse(page.slice(raw)) else { continue };
-                    if !alone && self.is_covered(conn, page.sub, owner, &event, arrival) {
-                        continue;
+                PageItem::Event { raw, arrival, position, outline } => {
+                    let raw = page.slice(raw);
+                    if self.subscriptions.get(page.sub).is_some_and(|sub| sub.judged.is_some()) {
+                        self.push_page(out, conn, &mut frames);
+                        self.judge(out, page.sub, Some(session), position, noted);
                     }
-                    self.judge(out, page.sub, Some(session), position, noted);
-                    if self.peers.get(conn).is_none_or(|peer| peer.ended) {
-                        return;
+                    let begun = frames.len();
+                    match outline.kind(raw).filter(|_| alone && outline.capture <= ceiling) {
+                        Some(kind) => append_frame(&mut frames, binding, position.map(|at| (session, at)), kind, raw),
+                        None => {
+                            let Ok(event) = parser.parse(raw) else { continue };
+                            if !alone && self.is_covered(conn, page.sub, owner, &event, arrival) {
+                                continue;
+                            }
+                            self.frames.next_event();
+                            self.frames.append(&mut frames, &event, binding, ceiling);
+                        }
                     }
-                    self.frames.next_event();
-                    let len = frame::length(self.frames.encode(&event, binding, ceiling));
-                    let mark = self.own_mark(conn, len);
-                    // One page fits whatever else is queued: it was asked for when nothing was.
-                    out.push_always(conn, self.frames.last(), mark);
+                    let len = frame::length(frames.get(begun..).unwrap_or_default());
+                    self.own_mark(conn, len);
+                    self.note_position(conn, page.sub, len, Some(session), position);
                     self.metrics.deliveries.increment();
-                    self.note_position(out, conn, page.sub, len, Some(session), position);
                 }
             }
         }
+        self.push_page(out, conn, &mut frames);
+        self.page_frames = frames;
+    }
+
+    /// Pushes a page's frames so far; their positions and their mark have been noted.
+    fn push_page(&mut self, out: &mut dyn Outbox<RelayMail>, conn: ConnId, frames: &mut Vec<u8>) {
+        if !frames.is_empty() && self.peers.get(conn).is_some_and(|peer| !peer.ended) {
+            let mark = self.own_mark(conn, 0);
+            // One page fits whatever else is queued: it was asked for when nothing was.
+            out.push_always(conn, frames, mark);
+            self.settle_positions(out, conn);
+        }
+        frames.clear();
+        // One huge event must not pin memory for ever.
+        frames.shrink_to(2 * self.shared.limits.page_bytes());
     }
 
     /// Announces a gap, unless the same was announced already. `earliest` only rises, and with every further loss.

@@ -20,7 +20,7 @@ use super::fingerprints::{BUCKET_BYTES, Fingerprints, buckets_for};
 use super::marks::Key;
 use super::record_log::Body;
 use crate::base::segment_pool::{NoRoom, SegmentPool};
-use crate::relay::event::Position;
+use crate::relay::event::{Outline, Position};
 
 /// Entries of the smallest table.
 const CAPACITY_MIN: usize = 8;
@@ -45,6 +45,8 @@ pub(super) struct Entry {
     pub(super) len: u32,
     /// Whether it bears a position of its own.
     pub(super) sequenced: bool,
+    /// See [`Outline`].
+    pub(super) outline: Outline,
 }
 
 impl Entry {
@@ -57,6 +59,7 @@ impl Entry {
         body: Body::VACANT,
         len: 0,
         sequenced: false,
+        outline: Outline::NONE,
     };
 
     pub(super) fn key(&self) -> Key {
@@ -260,4 +263,4 @@ fn table_bytes(capacity: usize) -> usize {
     capacity * ENTRY_BYTES + buckets * BUCKET_BYTES
 }
 
-const _: () = assert!(size_of::<Entry>() <= 80);
+const _: () = assert!(size_of::<Entry>() <= 96);

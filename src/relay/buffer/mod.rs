@@ -27,7 +27,7 @@ pub use marks::Marks;
 pub use paging::{CatchUpCursor, PageEnd, ReplayCursor, Stored};
 
 use crate::base::segment_pool::{NoRoom, SegmentPool};
-use crate::relay::event::Position;
+use crate::relay::event::{Outline, Position};
 use entry_table::{Entry, EntryTable};
 use marks::Key;
 use record_log::RecordLog;
@@ -43,6 +43,8 @@ pub struct NewEvent<'a> {
     pub fingerprint: u128,
     /// Its number among the owner's arrivals, duplicates counted; from 1, rising.
     pub arrival: u64,
+    /// How to frame it without reading it.
+    pub outline: Outline,
 }
 
 /// What became of an event.
@@ -137,6 +139,7 @@ impl SessionBuffer {
             body,
             len,
             sequenced: event.position.is_some(),
+            outline: event.outline,
         });
         self.marks.on_admitted(event.position);
         self.last_arrival = event.arrival;

@@ -13,7 +13,7 @@
 use super::SessionBuffer;
 use super::marks::{Key, Marks};
 use crate::base::segment_pool::SegmentPool;
-use crate::relay::event::Position;
+use crate::relay::event::{Outline, Position};
 
 /// How far a replay by position has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,6 +51,8 @@ pub struct Stored<'a> {
     pub position: Option<Position>,
     /// The arrival number it is served for: its own, or when catching up that of a forwarded duplicate.
     pub arrival: u64,
+    /// How to frame it without reading it.
+    pub outline: Outline,
     /// The event as it was received.
     pub raw: &'a [u8],
 }
@@ -140,7 +142,7 @@ impl SessionBuffer {
                 return PageEnd { next, finished: false };
             }
             let raw = self.log.read(pool, &entry.body, entry.len as usize, scratch);
-            visit(Stored { position: entry.position(), arrival: entry.arrival, raw });
+            visit(Stored { position: entry.position(), arrival: entry.arrival, outline: entry.outline, raw });
             next.given = Some(entry.key());
         }
         PageEnd { next, finished: true }
@@ -164,7 +166,7 @@ impl SessionBuffer {
                 return PageEnd { next, finished: false };
             }
             let raw = self.log.read(pool, &entry.body, entry.len as usize, scratch);
-            visit(Stored { position: entry.position(), arrival: number, raw });
+            visit(Stored { position: entry.position(), arrival: number, outline: entry.outline, raw });
             next.after = number;
         }
         next.after = next.after.max(arrived_until);

@@ -266,7 +266,13 @@ impl Shadow {
 }
 
 fn new_event(event: &Event, position: Option<Position>) -> NewEvent<'_> {
-    NewEvent { raw: &event.raw, position, fingerprint: event.fingerprint, arrival: event.arrival }
+    NewEvent {
+        raw: &event.raw,
+        position,
+        fingerprint: event.fingerprint,
+        arrival: event.arrival,
+        outline: Outline::NONE,
+    }
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
@@ -310,7 +316,13 @@ impl Session {
         self.arrival += 1;
         let raw: Vec<u8> = self.arrival.to_le_bytes().into_iter().cycle().take(bytes).collect();
         let fingerprint = u128::from(self.arrival.wrapping_mul(0x9E37_79B9_7F4A_7C15));
-        let event = NewEvent { raw: &raw, position: Some(at(position)), fingerprint, arrival: self.arrival };
+        let event = NewEvent {
+            raw: &raw,
+            position: Some(at(position)),
+            fingerprint,
+            arrival: self.arrival,
+            outline: Outline::NONE,
+        };
         self.buffer.admit(&mut self.pool, &event, events_max)
     }
 
@@ -380,7 +392,7 @@ fn the_largest_event_goes_in_and_out_whole() {
 #[test]
 fn the_same_event_is_admitted_again_once_it_was_evicted() {
     let mut session = Session::new(1 << 20);
-    let event = NewEvent { raw: b"{}", position: Some(at((0, 1))), fingerprint: 7, arrival: 1 };
+    let event = NewEvent { raw: b"{}", position: Some(at((0, 1))), fingerprint: 7, arrival: 1, outline: Outline::NONE };
     assert!(matches!(session.buffer.admit(&mut session.pool, &event, 1), Ok(Admission::Placed { kept: true, .. })));
     let copy = NewEvent { arrival: 2, ..event };
     assert_eq!(session.buffer.admit(&mut session.pool, &copy, 1), Ok(Admission::Duplicate));
@@ -396,8 +408,13 @@ fn the_same_event_is_admitted_again_once_it_was_evicted() {
 fn a_duplicate_forwarded_without_end_takes_no_memory() {
     let mut session = Session::new(1 << 20);
     for arrival in 1..100_000 {
-        let event =
-            NewEvent { raw: b"{}", position: Some(at((0, arrival % 2))), fingerprint: (arrival % 2).into(), arrival };
+        let event = NewEvent {
+            raw: b"{}",
+            position: Some(at((0, arrival % 2))),
+            fingerprint: (arrival % 2).into(),
+            arrival,
+            outline: Outline::NONE,
+        };
         session.buffer.admit(&mut session.pool, &event, 10).unwrap();
     }
     assert!(session.buffer.held_bytes() < 4096);

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::base::segment_pool::{CHUNK_BYTES, PoolBudget};
-use crate::relay::event::Position;
+use crate::relay::event::{Outline, Position};
 
 const NAMES: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
 const EVENTS_MAX: usize = 5;
@@ -26,7 +26,7 @@ impl Emitter {
         self.arrival += 1;
         let position = Some(Position { epoch: 0, seq: self.arrival });
         let fingerprint = u128::from(self.arrival.wrapping_mul(0x9E37_79B9_7F4A_7C15));
-        NewEvent { raw, position, fingerprint, arrival: self.arrival }
+        NewEvent { raw, position, fingerprint, arrival: self.arrival, outline: Outline::NONE }
     }
 }
 
