@@ -61,7 +61,7 @@ use frames::Binding;
 use gather::{Asker, Gather, Gathered, Gatherings, What};
 use ingest::{BodyKind, Ingest};
 use owner::{Destination, Owner};
-use ownership::OwnerInput;
+use ownership::{Command, OwnerInput};
 pub use ownership::{RelayMail, Shared};
 use party::Party;
 use peer::ByConn;
@@ -93,6 +93,9 @@ pub struct Relay {
     parked: Vec<ConnId>,
     /// Claims that lapsed in this turn, to be ended behind the events that displaced them.
     lapsed: Vec<(ConnId, Arc<str>)>,
+    /// Commands of this turn, to be sent behind the mail that had come before they were read: what their senders have
+    /// seen of other connections, claims above all, is then with the owners.
+    commands: Vec<(CoreId, Command)>,
 }
 
 impl Relay {
@@ -112,6 +115,7 @@ impl Relay {
             metrics,
             parked: Vec::new(),
             lapsed: Vec::new(),
+            commands: Vec::new(),
             started,
             shared,
         }
@@ -221,6 +225,7 @@ impl Relay {
             && self.owner.is_idle()
             && self.gatherings.is_empty()
             && self.lapsed.is_empty()
+            && self.commands.is_empty()
     }
 
     /// The process ends: say goodbye to every stream and WebSocket.
@@ -242,6 +247,9 @@ impl Relay {
         }
         self.hand_over(out);
         self.flush_live(out);
+        for (owner, command) in std::mem::take(&mut self.commands) {
+            self.send_to_owner(out, owner, OwnerInput::Command(Box::new(command)));
+        }
         self.carry(out);
         self.owner.run(&mut self.parser);
         self.carry(out);

@@ -158,8 +158,6 @@ impl Reader {
             judged: None,
             covered,
         });
-        self.shared.subscribers.fetch_add(1, Ordering::Relaxed);
-        self.metrics.subscriptions.raise(1);
         if let Some(peer) = self.peers.get_mut(conn) {
             peer.subs.push(sub);
             if let (Some(by_id), Some(id)) = (&mut peer.by_id, id) {
@@ -206,6 +204,9 @@ impl Reader {
             None => subscription.go_live(owner, arrival),
         }
         if subscription.waiting == 0 {
+            // Counted from here on: whoever sees it in the count may rely on it to get what is published next.
+            self.shared.subscribers.fetch_add(1, Ordering::Relaxed);
+            self.metrics.subscriptions.raise(1);
             self.registered.push_back(sub);
         }
     }
@@ -222,8 +223,10 @@ impl Reader {
         let conn = subscription.conn;
         self.displace(out, sub);
         let Some(subscription) = self.subscriptions.remove(sub) else { return };
-        self.shared.subscribers.fetch_sub(1, Ordering::Relaxed);
-        self.metrics.subscriptions.lower(1);
+        if subscription.is_answered() {
+            self.shared.subscribers.fetch_sub(1, Ordering::Relaxed);
+            self.metrics.subscriptions.lower(1);
+        }
         if let Some(judged) = &subscription.judged {
             self.shared.judgements.fetch_sub(judged.len(), Ordering::Relaxed);
         }

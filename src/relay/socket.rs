@@ -21,7 +21,7 @@ use super::filter::Filter;
 use super::frame::{self, ClientFrame};
 use super::frames::Binding;
 use super::gather::Asker;
-use super::ownership::{Command, OwnerInput, RelayMail};
+use super::ownership::{Command, RelayMail};
 use super::party::{Hello, HelloFault, Party};
 use super::reader::Wanted;
 use super::stream;
@@ -145,11 +145,9 @@ impl Relay {
             return;
         }
         let owner = self.shared.owner_of(event.session().unwrap_or_default());
-        self.flush_live(out);
         let tick = self.shared.take_ticks(1);
-        let command = Command { batch, tick, sender: conn };
         self.await_answer(conn);
-        self.send_to_owner(out, owner, OwnerInput::Command(Box::new(command)));
+        self.commands.push((owner, Command { batch, tick, sender: conn }));
     }
 
     /// Over the claim limit the oldest claims lapse.
