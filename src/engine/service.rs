@@ -314,7 +314,8 @@ pub trait Outbox<M> {
 
     /// Stores framed bytes once for this core; see [`Run`].
     fn write_run(&mut self, lane: Lane, bytes: &[u8]) -> Run;
-    /// Queues a run, without copying. `mark` is the service's own and comes back in [`Outbox::unsent`].
+    /// Queues a run, without copying. `mark` is the service's own and comes back in [`Outbox::unsent`]; pushes whose marks
+    /// advance by their length (offsets of one stream) or stay the same may come back joined.
     fn push_run(&mut self, conn: ConnId, run: Run, mark: u64) -> Pushed;
     /// Queues framed bytes that only this connection gets.
     fn push(&mut self, conn: ConnId, bytes: &[u8], mark: u64) -> Pushed;

@@ -78,7 +78,10 @@ impl WriteQueue {
         }
         let last = self.more.back_mut().unwrap_or(&mut self.first);
         let adjacent = last.block == slice.block && last.start + last.len == slice.start;
-        if adjacent && self.head_left == 0 {
+        // Marks that are offsets of one stream grow by what is pushed. Bytes of two streams must stay apart, or what is unsent
+        // of either could not be told any more.
+        let one_stream = slice.mark == last.mark || slice.mark == last.mark.wrapping_add(u64::from(slice.len));
+        if adjacent && one_stream && self.head_left == 0 {
             last.len += slice.len;
             last.mark = slice.mark;
             blocks.release(slice);
@@ -285,14 +288,22 @@ mod tests {
     }
 
     #[test]
-    fn adjacent_runs_join_under_the_newest_mark() {
+    fn adjacent_runs_of_two_streams_stay_apart() {
         let (mut queue, mut blocks) = (WriteQueue::default(), Blocks::default());
-        push(&mut queue, &mut blocks, 0, b"one", 1);
-        push(&mut queue, &mut blocks, 0, b"two", 2);
+        push(&mut queue, &mut blocks, 0, b"one", 103);
+        push(&mut queue, &mut blocks, 0, b"two", 7);
+        assert_eq!(unsent(&queue), [(103, 3), (7, 3)]);
+    }
+
+    #[test]
+    fn adjacent_runs_of_one_stream_join_under_the_newest_mark() {
+        let (mut queue, mut blocks) = (WriteQueue::default(), Blocks::default());
+        push(&mut queue, &mut blocks, 0, b"one", 103);
+        push(&mut queue, &mut blocks, 0, b"two", 106);
         push(&mut queue, &mut blocks, 1, b"three", 3);
-        assert_eq!(unsent(&queue), [(2, 6), (3, 5)]);
+        assert_eq!(unsent(&queue), [(106, 6), (3, 5)]);
         queue.advance(&mut blocks, 4);
-        assert_eq!(unsent(&queue), [(2, 2), (3, 5)]);
+        assert_eq!(unsent(&queue), [(106, 2), (3, 5)]);
         assert_eq!(content(&queue, &blocks), b"wothree");
         queue.advance(&mut blocks, 7);
         assert!(queue.is_empty());
