@@ -101,7 +101,7 @@ impl Gatherings {
         Some((asker, entries))
     }
 
-    /// Whether something is being gathered.
+    /// Whether nothing is being gathered.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.open.is_empty()
