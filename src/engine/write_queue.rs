@@ -78,7 +78,9 @@ impl WriteQueue {
         }
         let last = self.more.back_mut().unwrap_or(&mut self.first);
         let adjacent = last.block == slice.block && last.start + last.len == slice.start;
-        if adjacent && self.head_left == 0 {
+        // Marks that count bytes go on; those of another count must not hide behind each other.
+        let goes_on = slice.mark == last.mark || slice.mark == last.mark.wrapping_add(u64::from(slice.len));
+        if adjacent && goes_on && self.head_left == 0 {
             last.len += slice.len;
             last.mark = slice.mark;
             blocks.release(slice);
@@ -285,16 +287,19 @@ mod tests {
     }
 
     #[test]
-    fn adjacent_runs_join_under_the_newest_mark() {
+    fn adjacent_runs_join_under_a_mark_that_goes_on() {
         let (mut queue, mut blocks) = (WriteQueue::default(), Blocks::default());
         push(&mut queue, &mut blocks, 0, b"one", 1);
-        push(&mut queue, &mut blocks, 0, b"two", 2);
-        push(&mut queue, &mut blocks, 1, b"three", 3);
-        assert_eq!(unsent(&queue), [(2, 6), (3, 5)]);
+        push(&mut queue, &mut blocks, 0, b"two", 4);
+        push(&mut queue, &mut blocks, 1, b"three", 9);
+        assert_eq!(unsent(&queue), [(4, 6), (9, 5)]);
+        push(&mut queue, &mut blocks, 1, b"four", 1);
+        push(&mut queue, &mut blocks, 1, b"five", 1);
+        assert_eq!(unsent(&queue), [(4, 6), (9, 5), (1, 8)], "another count does not hide the first");
         queue.advance(&mut blocks, 4);
-        assert_eq!(unsent(&queue), [(2, 2), (3, 5)]);
-        assert_eq!(content(&queue, &blocks), b"wothree");
-        queue.advance(&mut blocks, 7);
+        assert_eq!(unsent(&queue), [(4, 2), (9, 5), (1, 8)]);
+        assert_eq!(content(&queue, &blocks), b"wothreefourfive");
+        queue.advance(&mut blocks, 15);
         assert!(queue.is_empty());
         assert_eq!(unsent(&queue), []);
     }
