@@ -274,7 +274,7 @@ impl Reader {
     /// From the first piece that had no room on, the member's events are its own affair.
     fn fall_behind(&mut self, out: &mut dyn Outbox<RelayMail>, id: ClassId, member: Member, pieces: &[Piece]) {
         // Those pieces are not in its queue: its share of the class's stream ends before them.
-        let before = pieces.first().map_or(0, |piece| piece.end - u64::from(piece.run.len));
+        let before = pieces.first().map_or(0, Piece::start);
         let positions: Vec<(u64, Arc<str>, Position)> = self
             .classes
             .class(id)

@@ -404,17 +404,17 @@ impl Reader {
         self.open_positions(conn);
         let Some(class) = self.classes.class(class) else { return };
         let Some(log) = &class.log else { return };
-        let mut handed = before;
-        out.unsent(conn, &mut |Unsent { mark, bytes }| {
-            if mark != 0 && mark & OWN_MARK == 0 {
-                handed = handed.min(mark.saturating_sub(bytes as u64));
-            }
-        });
+        let unsent = handed(out, conn);
+        let handed = before.min(unsent.class);
         let Some(own) = self.peers.get_mut(conn).and_then(|peer| peer.positions.as_mut()) else { return };
-        own.carried.settle(u64::MAX);
+        // Frames of its own that are still queued must not hide what has left.
+        let adopted_at = own.pushed.min(unsent.own);
+        // It was a member: events that it was pushed by itself before have left, and are older than what follows.
+        own.fold_carried();
         for (session, (_, position)) in log.handed(joined, handed) {
-            own.log.adopt(own.pushed, (sub, session), position);
+            own.log.adopt(adopted_at, (sub, session), position);
         }
+        own.carried_at = own.pushed;
         for (frame, session, position) in log.beyond(handed).take_while(|(frame, ..)| frame.end <= before) {
             own.carried.push(frame, (sub, Arc::clone(session)), position);
         }
@@ -452,6 +452,29 @@ impl Reader {
             }
         }
     }
+}
+
+/// Up to where a peer's bytes have been handed to its socket; `u64::MAX` where none are queued.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct HandedTo {
+    /// In its class's stream.
+    pub class: u64,
+    /// In what it was pushed by itself.
+    pub own: u64,
+}
+
+/// See [`HandedTo`].
+pub(super) fn handed(out: &dyn Outbox<RelayMail>, conn: ConnId) -> HandedTo {
+    let mut handed = HandedTo { class: u64::MAX, own: u64::MAX };
+    out.unsent(conn, &mut |Unsent { mark, bytes }| {
+        // The engine's own pings and pongs bear no mark, and what was pushed before there was a book no count.
+        if mark & !OWN_MARK != 0 {
+            let at = (mark & !OWN_MARK).saturating_sub(bytes as u64);
+            let first = if mark & OWN_MARK == 0 { &mut handed.class } else { &mut handed.own };
+            *first = (*first).min(at);
+        }
+    });
+    handed
 }
 
 /// For how many subscriptions of one connection a full set of positions is kept.
