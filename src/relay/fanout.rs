@@ -29,6 +29,7 @@ struct Hit {
 impl Reader {
     /// Delivers what an owner fanned out.
     pub fn fan_out(&mut self, out: &mut dyn Outbox<RelayMail>, fanout: &Fanout) {
+        self.note_arrival(fanout.owner, fanout.arrival);
         let bit = 1u64 << fanout.owner.0;
         let except = fanout.except.and_then(|(core, conn)| (core == self.core).then_some(conn));
         let (mut candidates, mut hits) = (Vec::new(), Vec::new());

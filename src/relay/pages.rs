@@ -150,6 +150,8 @@ pub enum PageItem {
         arrival: u64,
         /// Its position.
         position: Option<Position>,
+        /// Its position, or the one it was placed right behind.
+        placement: Option<Position>,
         /// How to frame it without reading it.
         outline: Outline,
     },
@@ -405,8 +407,8 @@ impl Writer<'_> {
             self.filter.is_everything() || self.parser.parse(stored.raw).is_ok_and(|event| self.filter.matches(&event));
         if wanted {
             let raw = self.append(stored.raw);
-            let Stored { position, arrival, outline, .. } = *stored;
-            self.items.push(PageItem::Event { raw, arrival, position, outline });
+            let Stored { position, placement, arrival, outline, .. } = *stored;
+            self.items.push(PageItem::Event { raw, arrival, position, placement, outline });
         }
     }
 }

@@ -52,6 +52,8 @@ pub struct Reader {
     /// Frames of the page being delivered, reused from page to page.
     pub(super) page_frames: Vec<u8>,
     pub(super) names: HashSet<Arc<str>>,
+    /// By owner, its newest arrival number among what has come from it.
+    arrived: Vec<u64>,
     pub(super) metrics: Arc<CoreMetrics>,
     requests: VecDeque<(CoreId, OwnerInput)>,
     /// Subscriptions just registered everywhere, to be answered.
@@ -64,6 +66,7 @@ impl Reader {
     /// The reader role of `core`.
     #[must_use]
     pub fn new(core: CoreId, shared: Arc<Shared>, metrics: Arc<CoreMetrics>) -> Self {
+        let arrived = vec![0; shared.cores()];
         Self {
             core,
             shared,
@@ -74,6 +77,7 @@ impl Reader {
             frames: Frames::default(),
             page_frames: Vec::new(),
             names: HashSet::new(),
+            arrived,
             metrics,
             requests: VecDeque::new(),
             registered: VecDeque::new(),
@@ -144,8 +148,8 @@ impl Reader {
         let key = ClassKey { filter: Arc::new(filter), ceiling, binding };
         let (class, interest) = self.classes.join(key, self.shared.limits.sessions_max);
         let replay = self.replay(&from, live);
-        let covered = (binding == Binding::WebSocket)
-            .then(|| Box::new(Covered { live_after: vec![None; self.shared.cores()], from }));
+        let covered =
+            (binding == Binding::WebSocket).then(|| Box::new(Covered { since: vec![0; self.shared.cores()], from }));
         let sub = self.subscriptions.insert(Subscription {
             conn,
             class,
@@ -190,8 +194,16 @@ impl Reader {
         Some(Box::new(Replay { cursors, current: 0, outstanding: false, due: false, live, announced: HashMap::new() }))
     }
 
+    /// Everything that an owner fanned out up to `arrival` has come.
+    pub(super) fn note_arrival(&mut self, owner: CoreId, arrival: u64) {
+        if let Some(newest) = self.arrived.get_mut(usize::from(owner.0)) {
+            *newest = (*newest).max(arrival);
+        }
+    }
+
     /// An owner has registered a subscription.
     pub fn on_registered(&mut self, owner: CoreId, sub: SubRef, arrival: u64) {
+        self.note_arrival(owner, arrival);
         let Some(subscription) = self.subscriptions.get_mut(sub) else { return };
         let bit = 1 << owner.0;
         subscription.waiting &= !bit;
@@ -200,8 +212,9 @@ impl Reader {
                 if let Some(Some(cursor)) = replay.cursors.get_mut(usize::from(owner.0)) {
                     cursor.snapshot = arrival;
                 }
+                subscription.covers_since(owner, arrival);
             }
-            None => subscription.go_live(owner, arrival),
+            None => subscription.go_live(owner),
         }
         if subscription.waiting == 0 {
             // Counted from here on: whoever sees it in the count may rely on it to get what is published next.
@@ -213,6 +226,14 @@ impl Reader {
 
     /// The client of a registered subscription has had its answer: deliver.
     pub fn begin(&mut self, out: &mut dyn Outbox<RelayMail>, sub: SubRef) {
+        if let Some(subscription) = self.subscriptions.get_mut(sub)
+            && subscription.replay.is_none()
+        {
+            // What has come up to now came too early for it.
+            for (owner, arrival) in (0u16..).map(CoreId).zip(&self.arrived) {
+                subscription.covers_since(owner, *arrival);
+            }
+        }
         self.place(out, sub);
         self.read_on(out, sub);
     }

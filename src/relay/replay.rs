@@ -77,6 +77,7 @@ impl Reader {
 
     /// A page has come: frame it for its subscription and go on when the socket has taken it.
     pub fn on_page(&mut self, out: &mut dyn Outbox<RelayMail>, parser: &mut Parser, owner: CoreId, page: Page) {
+        self.note_arrival(owner, page.arrival);
         let sub = page.sub;
         let Some(subscription) = self.subscriptions.get_mut(sub) else {
             self.forget_unknown(&page);
@@ -100,7 +101,7 @@ impl Reader {
             None => {
                 replay.current += 1;
                 if replay.live {
-                    subscription.go_live(owner, page.arrival);
+                    subscription.go_live(owner);
                 }
                 self.read_on(out, sub);
             }
@@ -147,7 +148,7 @@ impl Reader {
                 }
                 PageItem::Exhausted { earliest } => self.announce_once(out, page.sub, session, earliest),
                 PageItem::Unknown { asked } => self.remember_unknown(page.sub, session, asked),
-                PageItem::Event { raw, arrival, position, outline } => {
+                PageItem::Event { raw, arrival, position, placement, outline } => {
                     let raw = page.slice(raw);
                     if self.subscriptions.get(page.sub).is_some_and(|sub| sub.judged.is_some()) {
                         self.push_page(out, conn, &mut frames);
@@ -158,7 +159,8 @@ impl Reader {
                         Some(kind) => append_frame(&mut frames, binding, position.map(|at| (session, at)), kind, raw),
                         None => {
                             let Ok(event) = parser.parse(raw) else { continue };
-                            if !alone && self.is_covered(conn, page.sub, owner, &event, arrival) {
+                            if !alone && self.is_covered(conn, page.sub, owner, &event, StoredAt { arrival, placement })
+                            {
                                 continue;
                             }
                             self.frames.next_event();
@@ -205,35 +207,42 @@ impl Reader {
     }
 
     /// Whether another subscription of the connection delivers this event by itself, or has.
-    fn is_covered(&self, conn: ConnId, but: SubRef, owner: CoreId, event: &Event<'_>, arrival: u64) -> bool {
+    fn is_covered(&self, conn: ConnId, but: SubRef, owner: CoreId, event: &Event<'_>, stored: StoredAt) -> bool {
         let Some(peer) = self.peers.get(conn) else { return false };
         peer.subs.iter().filter(|sub| **sub != but).any(|sub| {
             let Some(subscription) = self.subscriptions.get(*sub) else { return false };
             let Some(class) = self.classes.class(subscription.class) else { return false };
             let Some(covered) = &subscription.covered else { return false };
-            covered.covers(owner, event, arrival, subscription.replay.is_some()) && class.key.filter.matches(event)
+            // One that still replays this owner's sessions comes later, and skips what is delivered now.
+            subscription.is_live(owner) && covered.covers(owner, event, stored) && class.key.filter.matches(event)
         })
     }
 }
 
+/// Where an event stands in its owner's order and in its session's.
+#[derive(Debug, Clone, Copy)]
+struct StoredAt {
+    arrival: u64,
+    placement: Option<Position>,
+}
+
 impl Covered {
-    /// Whether this subscription has delivered an event that arrived as `arrival`, its filter left aside.
-    fn covers(&self, owner: CoreId, event: &Event<'_>, arrival: u64, replaying: bool) -> bool {
-        let live = self.live_after.get(usize::from(owner.0)).copied().flatten();
-        if live.is_some_and(|after| arrival > after) {
+    /// Whether this subscription, live with `owner`, has delivered an event, its filter left aside.
+    fn covers(&self, owner: CoreId, event: &Event<'_>, stored: StoredAt) -> bool {
+        if self.since.get(usize::from(owner.0)).is_some_and(|since| stored.arrival > *since) {
             return true;
-        }
-        // A replay that has not ended has not delivered all it will; it comes later and skips what this one delivers.
-        if replaying || live.is_none() {
-            return false;
         }
         match &self.from {
             From::Now => false,
             From::All => true,
-            From::Positions(asked) => asked
-                .iter()
-                .filter(|asked| event.session() == Some(&*asked.session))
-                .any(|asked| event.position().is_none_or(|at| at > asked.position)),
+            From::Positions(asked) => {
+                let mut asked = asked.iter().filter(|asked| event.session() == Some(&*asked.session));
+                asked.any(|asked| match event.position() {
+                    Some(own) => own > asked.position,
+                    // One without a position is served if it was placed at the asked one or behind it.
+                    None => stored.placement >= Some(asked.position),
+                })
+            }
         }
     }
 }
