@@ -133,6 +133,10 @@ impl Reader {
         else {
             return;
         };
+        if self.peers.get(conn).is_some_and(|peer| peer.dropped > 0) {
+            // Live events of others were shed since the page was asked for.
+            self.announce_dropped_always(out, conn);
+        }
         let mut frames = std::mem::take(&mut self.page_frames);
         let mut session: &str = "";
         let mut noted = SessionNote::default();

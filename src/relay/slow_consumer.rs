@@ -65,10 +65,19 @@ impl Reader {
 
     /// Tells a peer how much it missed, ahead of whatever it gets next. Whether that is queued.
     pub(super) fn announce_dropped(&mut self, out: &mut dyn Outbox<RelayMail>, conn: ConnId) -> bool {
-        let Some(peer) = self.peers.get_mut(conn) else { return false };
+        self.announce_dropped_by(conn, |announcement, mark| out.push(conn, announcement, mark))
+    }
+
+    /// The same ahead of a page, which goes out whatever is queued.
+    pub(super) fn announce_dropped_always(&mut self, out: &mut dyn Outbox<RelayMail>, conn: ConnId) {
+        self.announce_dropped_by(conn, |announcement, mark| out.push_always(conn, announcement, mark));
+    }
+
+    fn announce_dropped_by(&mut self, conn: ConnId, push: impl FnOnce(&[u8], u64) -> Pushed) -> bool {
+        let Some(peer) = self.peers.get(conn) else { return false };
         let announcement = frame::dropped(peer.binding, peer.dropped);
         let mark = self.own_mark(conn, frame::length(&announcement));
-        match out.push(conn, &announcement, mark) {
+        match push(&announcement, mark) {
             Pushed::Queued => {
                 if let Some(peer) = self.peers.get_mut(conn) {
                     peer.dropped = 0;
