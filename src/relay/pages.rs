@@ -15,7 +15,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use super::buffer::{CatchUpCursor, PageEnd, ReplayCursor, Stored};
+use super::buffer::{CatchUpCursor, Marks, PageEnd, ReplayCursor, Stored};
 use super::directory::{Directory, SessionId};
 use super::event::{Outline, Parser, Position};
 use super::filter::Filter;
@@ -137,7 +137,8 @@ pub enum PageItem {
         /// The position to announce.
         earliest: Position,
     },
-    /// The session asked for is neither held nor remembered: to be judged when its first event comes.
+    /// The session asked for is neither held nor remembered, or has never had a position: to be judged when its first
+    /// event with one comes.
     Unknown {
         /// The asked position.
         asked: Position,
@@ -268,6 +269,9 @@ impl Reading<'_> {
         let note = SessionNote { lowest: buffer.marks().lowest_admitted(), earliest: buffer.earliest() };
         self.writer.session(name, note);
         self.exhausted(earliest);
+        if at.is_none() && note.lowest.is_none() {
+            self.writer.items.push(PageItem::Unknown { asked: position });
+        }
         let writer = &mut self.writer;
         let end =
             self.directory.page(session, start, self.snapshot, writer.room(), &mut |stored| writer.event(&stored));
@@ -288,7 +292,7 @@ impl Reading<'_> {
             (Some(marks), Some(at)) if marks.is_overtaken(at) => marks.earliest_to_come(),
             _ => None,
         };
-        let unknown = marks.is_none() && at.is_none();
+        let unknown = marks.and_then(Marks::lowest_admitted).is_none() && at.is_none();
         if unknown || earliest.is_some() {
             self.writer.session(name, SessionNote::default());
         }

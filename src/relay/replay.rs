@@ -4,7 +4,7 @@
 //! Replays of one connection run one after the other. An event that another subscription of the connection has
 //! delivered, or will deliver by its own replay, is skipped.
 
-use std::collections::HashMap;
+use std::sync::atomic::Ordering;
 
 use crate::engine::service::{ConnId, CoreId, Outbox};
 
@@ -78,11 +78,9 @@ impl Reader {
     /// A page has come: frame it for its subscription and go on when the socket has taken it.
     pub fn on_page(&mut self, out: &mut dyn Outbox<RelayMail>, parser: &mut Parser, owner: CoreId, page: Page) {
         self.note_arrival(owner, page.arrival);
+        self.remember_unknown(&page);
         let sub = page.sub;
-        let Some(subscription) = self.subscriptions.get_mut(sub) else {
-            self.forget_unknown(&page);
-            return;
-        };
+        let Some(subscription) = self.subscriptions.get_mut(sub) else { return };
         let conn = subscription.conn;
         if let Some(replay) = &mut subscription.replay {
             replay.outstanding = false;
@@ -108,10 +106,26 @@ impl Reader {
         }
     }
 
-    /// The page of a subscription that is over: what the owner counted for it is to be judged by nobody.
-    fn forget_unknown(&self, page: &Page) {
-        let unknown = page.items.iter().filter(|item| matches!(item, PageItem::Unknown { .. })).count();
-        self.shared.judgements.fetch_sub(unknown, std::sync::atomic::Ordering::Relaxed);
+    /// Keeps what is to be judged later. The owner has counted it already; what nobody will judge is taken back, so that
+    /// the count comes down to 0 whatever becomes of the page.
+    fn remember_unknown(&mut self, page: &Page) {
+        let mut session: &str = "";
+        let mut forgotten = 0;
+        for item in &page.items {
+            match *item {
+                PageItem::Session { name, .. } => session = text(page, name),
+                PageItem::Unknown { asked } => {
+                    let judged = self.subscriptions.get_mut(page.sub).map(|sub| sub.judged.get_or_insert_default());
+                    let known = judged.and_then(|judged| {
+                        let new = judged.insert(session.into(), asked).is_none();
+                        new.then_some(())
+                    });
+                    forgotten += usize::from(known.is_none());
+                }
+                PageItem::Exhausted { .. } | PageItem::Event { .. } => {}
+            }
+        }
+        self.shared.judgements.fetch_sub(forgotten, Ordering::Relaxed);
     }
 
     fn deliver_page(
@@ -147,11 +161,11 @@ impl Reader {
             }
             match *item {
                 PageItem::Session { name, note } => {
-                    session = std::str::from_utf8(page.slice(name)).unwrap_or_default();
+                    session = text(page, name);
                     noted = note;
                 }
                 PageItem::Exhausted { earliest } => self.announce_once(out, page.sub, session, earliest),
-                PageItem::Unknown { asked } => self.remember_unknown(page.sub, session, asked),
+                PageItem::Unknown { .. } => {}
                 PageItem::Event { raw, arrival, position, placement, outline } => {
                     let raw = page.slice(raw);
                     if self.subscriptions.get(page.sub).is_some_and(|sub| sub.judged.is_some()) {
@@ -204,12 +218,6 @@ impl Reader {
         }
     }
 
-    fn remember_unknown(&mut self, sub: SubRef, session: &str, asked: Position) {
-        if let Some(subscription) = self.subscriptions.get_mut(sub) {
-            subscription.judged.get_or_insert_with(|| Box::new(HashMap::new())).insert(session.into(), asked);
-        }
-    }
-
     /// Whether another subscription of the connection delivers this event by itself, or has.
     fn is_covered(&self, conn: ConnId, but: SubRef, owner: CoreId, event: &Event<'_>, stored: StoredAt) -> bool {
         let Some(peer) = self.peers.get(conn) else { return false };
@@ -221,6 +229,11 @@ impl Reader {
             subscription.is_live(owner) && covered.covers(owner, event, stored) && class.key.filter.matches(event)
         })
     }
+}
+
+/// A session's name in a page.
+fn text(page: &Page, name: (u32, u32)) -> &str {
+    std::str::from_utf8(page.slice(name)).unwrap_or_default()
 }
 
 /// Where an event stands in its owner's order and in its session's.
