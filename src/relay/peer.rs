@@ -1,6 +1,6 @@
 //! A connection that consumes, as the reader sees it: its subscriptions and what it is owed.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use crate::engine::service::ConnId;
@@ -130,6 +130,9 @@ pub struct Peer {
     pub ended: bool,
     /// Kept once a WebSocket peer was looked at singly.
     pub positions: Option<Box<OwnPositions>>,
+    /// Fingerprints of commands handed to it while it replays: catching up must not bring them again. Forgotten with the
+    /// end of its last replay.
+    pub commands: Option<Box<HashSet<u128>>>,
     /// Subscriptions by the client's name, on a WebSocket.
     pub by_id: Option<Box<HashMap<Box<str>, SubRef>>>,
 }

@@ -118,7 +118,7 @@ impl Reader {
     /// Enters a consuming connection.
     pub fn add_peer(&mut self, conn: ConnId, binding: Binding) {
         let by_id = (binding == Binding::WebSocket).then(Box::default);
-        self.peers.insert(conn, Peer { binding, subs: Vec::new(), dropped: 0, ended: false, positions: None, by_id });
+        self.peers.insert(conn, Peer { binding, subs: Vec::new(), dropped: 0, ended: false, positions: None, commands: None, by_id });
     }
 
     /// The peer of a connection, if it consumes.

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 
 use crate::engine::service::{ConnId, CoreId, Outbox};
 
-use super::event::{Event, Parser, Position};
+use super::event::{Event, Parser, Position, Scope};
 use super::frame;
 use super::frames::append_frame;
 use super::ownership::{OwnerInput, RelayMail, SessionNote, SubRef};
@@ -56,8 +56,13 @@ impl Reader {
         let next = self.peers.get(conn).and_then(|peer| {
             peer.subs.iter().copied().find(|sub| self.subscriptions.get(*sub).is_some_and(|s| s.replay.is_some()))
         });
-        if let Some(sub) = next {
-            self.read_on(out, sub);
+        match next {
+            Some(sub) => self.read_on(out, sub),
+            None => {
+                if let Some(peer) = self.peers.get_mut(conn) {
+                    peer.commands = None;
+                }
+            }
         }
     }
 
@@ -152,6 +157,8 @@ impl Reader {
             self.announce_dropped_always(out, conn);
         }
         let mut frames = std::mem::take(&mut self.page_frames);
+        // No event needs a look at what this connection has had already.
+        let plain = alone && self.peers.get(conn).is_none_or(|peer| peer.commands.is_none());
         let mut session: &str = "";
         let mut noted = SessionNote::default();
         for item in &page.items {
@@ -173,11 +180,13 @@ impl Reader {
                         self.judge(out, page.sub, Some(session), position, noted);
                     }
                     let begun = frames.len();
-                    match outline.kind(raw).filter(|_| alone && outline.capture <= ceiling) {
+                    match outline.kind(raw).filter(|_| plain && outline.capture <= ceiling) {
                         Some(kind) => append_frame(&mut frames, binding, position.map(|at| (session, at)), kind, raw),
                         None => {
                             let Ok(event) = parser.parse(raw) else { continue };
-                            if !alone && self.is_covered(conn, page.sub, owner, &event, StoredAt { arrival, placement })
+                            let at = StoredAt { arrival, placement };
+                            if !alone && self.is_covered(conn, page.sub, owner, &event, at)
+                                || self.was_handed(conn, page.sub, owner, &event, arrival)
                             {
                                 continue;
                             }
@@ -216,6 +225,15 @@ impl Reader {
         if known != Some(earliest) {
             self.announce_exhausted(out, sub, session, earliest);
         }
+    }
+
+    /// Whether a command that arrived since the subscription was made was handed to this very connection (§7).
+    fn was_handed(&self, conn: ConnId, sub: SubRef, owner: CoreId, event: &Event<'_>, arrival: u64) -> bool {
+        let commands = self.peers.get(conn).and_then(|peer| peer.commands.as_ref());
+        let covered = self.subscriptions.get(sub).and_then(|subscription| subscription.covered.as_ref());
+        event.scope() == Scope::Command
+            && commands.is_some_and(|commands| commands.contains(&event.fingerprint()))
+            && covered.and_then(|covered| covered.since.get(usize::from(owner.0))).is_some_and(|since| arrival > *since)
     }
 
     /// Whether another subscription of the connection delivers this event by itself, or has.

@@ -4,10 +4,11 @@
 use std::collections::HashMap;
 
 use crate::engine::service::{ConnId, Outbox, Pushed, Run, WebSocketClose};
+use crate::wire::websocket;
 use crate::wire::websocket::close::CloseCode;
 
 use super::class::Piece;
-use super::event::Position;
+use super::event::{Event, Position};
 use super::frame;
 use super::frames::Binding;
 use super::ownership::{RelayMail, SubRef};
@@ -103,6 +104,24 @@ impl Reader {
                 false
             }
         }
+    }
+
+    /// Hands a command to its target (§7), behind whatever came for it before. Whether it is queued.
+    pub(super) fn push_command(&mut self, out: &mut dyn Outbox<RelayMail>, conn: ConnId, command: &Event<'_>) -> bool {
+        let first = self.peers.get(conn).and_then(|peer| peer.subs.first().copied());
+        if let Some(class) = first.and_then(|sub| self.subscriptions.get(sub)).map(|subscription| subscription.class) {
+            self.settle(out, class);
+        }
+        let mut bytes = Vec::new();
+        websocket::frame::encode_text(&mut bytes, command.raw());
+        let taken = self.push_frame(out, conn, &bytes);
+        if taken
+            && let Some(peer) = self.peers.get_mut(conn)
+            && peer.subs.iter().any(|sub| self.subscriptions.get(*sub).is_some_and(|sub| sub.replay.is_some()))
+        {
+            peer.commands.get_or_insert_default().insert(command.fingerprint());
+        }
+        taken
     }
 
     /// The mark of the next `len` bytes pushed to a peer by itself.
