@@ -116,7 +116,7 @@ impl Reader {
                 self.metrics.deliveries.increment();
             } else {
                 // It owes an announcement now, so it cannot stay a member.
-                self.replace_all(out, conn);
+                self.replace_first(out, conn);
             }
         }
     }

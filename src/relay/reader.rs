@@ -52,6 +52,8 @@ pub struct Reader {
     /// Frames of the page being delivered, reused from page to page.
     pub(super) page_frames: Vec<u8>,
     pub(super) names: HashSet<Arc<str>>,
+    /// Over how many names those that nobody uses any more are swept out.
+    names_kept: usize,
     /// By owner, its newest arrival number among what has come from it.
     arrived: Vec<u64>,
     pub(super) metrics: Arc<CoreMetrics>,
@@ -77,6 +79,7 @@ impl Reader {
             frames: Frames::default(),
             page_frames: Vec::new(),
             names: HashSet::new(),
+            names_kept: 0,
             arrived,
             metrics,
             requests: VecDeque::new(),
@@ -118,7 +121,10 @@ impl Reader {
     /// Enters a consuming connection.
     pub fn add_peer(&mut self, conn: ConnId, binding: Binding) {
         let by_id = (binding == Binding::WebSocket).then(Box::default);
-        self.peers.insert(conn, Peer { binding, subs: Vec::new(), dropped: 0, ended: false, positions: None, commands: None, by_id });
+        self.peers.insert(
+            conn,
+            Peer { binding, subs: Vec::new(), dropped: 0, ended: false, positions: None, commands: None, by_id },
+        );
     }
 
     /// The peer of a connection, if it consumes.
@@ -168,7 +174,7 @@ impl Reader {
                 by_id.insert(id, sub);
             }
         }
-        self.replace_all(out, conn);
+        self.replace_first(out, conn);
         for owner in 0..self.shared.cores() {
             let owner = CoreId(u16::try_from(owner).unwrap_or(0));
             self.request(owner, OwnerInput::Register { sub, interest: interest.clone() });
@@ -260,7 +266,7 @@ impl Reader {
                 by_id.remove(id);
             }
         }
-        self.replace_all(out, conn);
+        self.replace_first(out, conn);
         self.next_replay(out, conn);
     }
 
@@ -288,7 +294,7 @@ impl Reader {
         if peer.dropped > 0 {
             self.announce_dropped(out, conn);
         }
-        self.replace_all(out, conn);
+        self.replace_first(out, conn);
         let due = self.peers.get(conn).and_then(|peer| {
             peer.subs.iter().copied().find(|sub| {
                 self.subscriptions.get(*sub).and_then(|s| s.replay.as_ref()).is_some_and(|replay| replay.due)
@@ -299,13 +305,11 @@ impl Reader {
         }
     }
 
-    /// Puts every subscription of a peer where it belongs now.
-    pub(super) fn replace_all(&mut self, out: &mut dyn Outbox<RelayMail>, conn: ConnId) {
-        let count = self.peers.get(conn).map_or(0, |peer| peer.subs.len());
-        for index in 0..count {
-            if let Some(sub) = self.peers.get(conn).and_then(|peer| peer.subs.get(index).copied()) {
-                self.place(out, sub);
-            }
+    /// Puts a peer's subscription where it belongs now. Of several none can be a member but the first, left over from
+    /// when it was the only one.
+    pub(super) fn replace_first(&mut self, out: &mut dyn Outbox<RelayMail>, conn: ConnId) {
+        if let Some(sub) = self.peers.get(conn).and_then(|peer| peer.subs.first().copied()) {
+            self.place(out, sub);
         }
     }
 
@@ -446,8 +450,10 @@ impl Reader {
         if let Some(name) = self.names.get(session) {
             return Arc::clone(name);
         }
-        if self.names.len() > 2 * self.shared.limits.sessions_max {
+        if self.names.len() > self.names_kept {
             self.names.retain(|name| Arc::strong_count(name) > 1);
+            // Each sweep is paid for by as many new names as it leaves.
+            self.names_kept = (2 * self.names.len()).max(2 * self.shared.limits.sessions_max);
         }
         let name: Arc<str> = session.into();
         self.names.insert(Arc::clone(&name));
