@@ -248,7 +248,8 @@ pub enum Pushed {
 /// A piece of a write queue: bytes of one or several pushes with the mark of the last of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Unsent {
-    /// The mark given with the push (the last one, where pushes joined).
+    /// The mark given with the push. Pushes join only where the later mark is the earlier one, or exceeds it by the bytes
+    /// of the later push: then the last one tells of all.
     pub mark: u64,
     /// Bytes of the piece that have not been handed to the socket.
     pub bytes: usize,

@@ -59,6 +59,14 @@ pub struct Piece {
     pub end: u64,
 }
 
+impl Piece {
+    /// Where it begins in the class's stream of bytes.
+    #[must_use]
+    pub fn start(&self) -> u64 {
+        self.end - u64::from(self.run.len)
+    }
+}
+
 /// One class.
 #[derive(Debug)]
 pub struct Class {

@@ -29,6 +29,7 @@ struct Hit {
 impl Reader {
     /// Delivers what an owner fanned out.
     pub fn fan_out(&mut self, out: &mut dyn Outbox<RelayMail>, fanout: &Fanout) {
+        self.note_arrival(fanout.owner, fanout.arrival);
         let bit = 1u64 << fanout.owner.0;
         let except = fanout.except.and_then(|(core, conn)| (core == self.core).then_some(conn));
         let (mut candidates, mut hits) = (Vec::new(), Vec::new());
@@ -80,9 +81,9 @@ impl Reader {
             return;
         }
         if let Some(except) = except
-            && let Some(at) = class.members.iter().position(|member| member.conn == except)
+            && class.members.iter().any(|member| member.conn == except)
         {
-            self.deliver_around(out, id, event, at);
+            self.deliver_around(out, id, event, except);
             return;
         }
         let run = self.frames.run(out, event, class.key.binding, ceiling);
@@ -102,19 +103,21 @@ impl Reader {
     }
 
     /// A class's event that one of its members must not get (the target of the command has its copy).
-    fn deliver_around(&mut self, out: &mut dyn Outbox<RelayMail>, id: ClassId, event: &Event<'_>, except: usize) {
+    fn deliver_around(&mut self, out: &mut dyn Outbox<RelayMail>, id: ClassId, event: &Event<'_>, except: ConnId) {
         self.settle(out, id);
-        let Some(class) = self.classes.class_mut(id) else { return };
-        // The member that is left out sits at the end while the others take the event.
-        let kept = class.members.get(except).copied();
+        let Some(class) = self.classes.class(id) else { return };
         let (binding, ceiling) = (class.key.binding, class.key.ceiling);
-        let members: Vec<Member> =
-            class.members.iter().copied().filter(|member| Some(member.conn) != kept.map(|kept| kept.conn)).collect();
+        let members: Vec<ConnId> = class.members.iter().map(|member| member.conn).filter(|at| *at != except).collect();
         let run = self.frames.run(out, event, binding, ceiling);
         let droppable = event.severity() <= Severity::Info;
-        for member in members {
+        for conn in members {
             // Commands bear no position, so neither log nor offset of the class is touched.
-            self.push_event(out, member.conn, run, droppable);
+            if self.push_event(out, conn, run, droppable) {
+                self.metrics.deliveries.increment();
+            } else {
+                // It owes an announcement now, so it cannot stay a member.
+                self.replace_first(out, conn);
+            }
         }
     }
 
@@ -274,7 +277,7 @@ impl Reader {
     /// From the first piece that had no room on, the member's events are its own affair.
     fn fall_behind(&mut self, out: &mut dyn Outbox<RelayMail>, id: ClassId, member: Member, pieces: &[Piece]) {
         // Those pieces are not in its queue: its share of the class's stream ends before them.
-        let before = pieces.first().map_or(0, |piece| piece.end - u64::from(piece.run.len));
+        let before = pieces.first().map_or(0, Piece::start);
         let positions: Vec<(u64, Arc<str>, Position)> = self
             .classes
             .class(id)
@@ -285,7 +288,9 @@ impl Reader {
         for piece in pieces {
             if self.push_event(out, member.conn, piece.run, piece.droppable) {
                 self.metrics.deliveries.increment();
-                if let Some((_, name, at)) = positions.iter().find(|(end, ..)| *end == piece.end) {
+                // Both ascend.
+                let first = positions.partition_point(|(end, ..)| *end < piece.end);
+                if let Some((_, name, at)) = positions.get(first).filter(|(end, ..)| *end == piece.end) {
                     self.note_position(member.conn, member.sub, piece.run.len, Some(name), Some(*at));
                 }
             }

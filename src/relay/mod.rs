@@ -52,7 +52,6 @@ use crate::base::time::Now;
 use crate::engine::service::{ConnId, CoreId, Ending, EventStreamOpen, Outbox, Response, WebSocketClose, Work};
 use crate::ops::metrics::{CoreMetrics, Endpoint, EvictionCause, RejectionCode, Request, StatusClass};
 use crate::wire::http1::chunk::StreamFraming;
-use crate::wire::websocket;
 use crate::wire::websocket::close::CloseCode;
 
 use error::{Code, Fields, json_response};
@@ -289,11 +288,7 @@ impl Relay {
             }
             RelayMail::Page(page) => self.reader.on_page(out, &mut self.parser, from, *page),
             RelayMail::Handover { token, target, command } => {
-                let taken = !command.is_empty() && {
-                    let mut bytes = Vec::new();
-                    websocket::frame::encode_text(&mut bytes, command.event(0).raw());
-                    self.reader.push_frame(out, target, &bytes)
-                };
+                let taken = !command.is_empty() && self.reader.push_command(out, target, &command.event(0));
                 self.send_to_owner(out, from, OwnerInput::HandedOver { token, taken });
             }
             RelayMail::CommandAnswer { conn, refused, owed } => {

@@ -372,7 +372,7 @@ impl Owner {
         let Current { from, batch, owed, notes, interested, .. } = current;
         let OwnedBatch { batch, acknowledge, routed, .. } = *batch;
         let except = routed.map(|routed| routed.target);
-        let fanout = Fanout { owner: self.core, batch, notes, except };
+        let fanout = Fanout { owner: self.core, batch, arrival: self.arrival, notes, except };
         self.effects.push_back((Destination::Cores(interested), RelayMail::Fanout(Arc::new(fanout))));
         if let Some(Routed { sender: (core, conn), .. }) = routed {
             let mail = RelayMail::CommandAnswer { conn, refused: None, owed };

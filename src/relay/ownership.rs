@@ -335,6 +335,8 @@ pub struct Fanout {
     pub owner: CoreId,
     /// The events.
     pub batch: Batch,
+    /// The owner's newest arrival number behind them.
+    pub arrival: u64,
     /// For each event what its session looked like when it was admitted; empty while nobody judges positions.
     pub notes: Vec<SessionNote>,
     /// A connection that already has these events (the target of a command).

@@ -15,7 +15,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use super::buffer::{CatchUpCursor, PageEnd, ReplayCursor, Stored};
+use super::buffer::{CatchUpCursor, Marks, PageEnd, ReplayCursor, Stored};
 use super::directory::{Directory, SessionId};
 use super::event::{Outline, Parser, Position};
 use super::filter::Filter;
@@ -137,7 +137,8 @@ pub enum PageItem {
         /// The position to announce.
         earliest: Position,
     },
-    /// The session asked for is neither held nor remembered: to be judged when its first event comes.
+    /// The session asked for is neither held nor remembered, or has never had a position: to be judged when its first
+    /// event with one comes.
     Unknown {
         /// The asked position.
         asked: Position,
@@ -150,6 +151,8 @@ pub enum PageItem {
         arrival: u64,
         /// Its position.
         position: Option<Position>,
+        /// Its position, or the one it was placed right behind.
+        placement: Option<Position>,
         /// How to frame it without reading it.
         outline: Outline,
     },
@@ -266,6 +269,9 @@ impl Reading<'_> {
         let note = SessionNote { lowest: buffer.marks().lowest_admitted(), earliest: buffer.earliest() };
         self.writer.session(name, note);
         self.exhausted(earliest);
+        if at.is_none() && note.lowest.is_none() {
+            self.writer.items.push(PageItem::Unknown { asked: position });
+        }
         let writer = &mut self.writer;
         let end =
             self.directory.page(session, start, self.snapshot, writer.room(), &mut |stored| writer.event(&stored));
@@ -286,7 +292,7 @@ impl Reading<'_> {
             (Some(marks), Some(at)) if marks.is_overtaken(at) => marks.earliest_to_come(),
             _ => None,
         };
-        let unknown = marks.is_none() && at.is_none();
+        let unknown = marks.and_then(Marks::lowest_admitted).is_none() && at.is_none();
         if unknown || earliest.is_some() {
             self.writer.session(name, SessionNote::default());
         }
@@ -405,8 +411,8 @@ impl Writer<'_> {
             self.filter.is_everything() || self.parser.parse(stored.raw).is_ok_and(|event| self.filter.matches(&event));
         if wanted {
             let raw = self.append(stored.raw);
-            let Stored { position, arrival, outline, .. } = *stored;
-            self.items.push(PageItem::Event { raw, arrival, position, outline });
+            let Stored { position, placement, arrival, outline, .. } = *stored;
+            self.items.push(PageItem::Event { raw, arrival, position, placement, outline });
         }
     }
 }

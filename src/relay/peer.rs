@@ -1,6 +1,6 @@
 //! A connection that consumes, as the reader sees it: its subscriptions and what it is owed.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use crate::engine::service::ConnId;
@@ -94,13 +94,26 @@ pub struct OwnPositions {
     pub log: PositionLog<PositionKey>,
     /// Class runs still queued when it left its class; offsets of that class's stream.
     pub carried: PositionLog<PositionKey>,
+    /// Where `pushed` stood then: what `log` has up to here is older than what was carried.
+    pub carried_at: u64,
+    sessions_max: usize,
 }
 
 impl OwnPositions {
     /// An empty book of at most `sessions_max` sessions per subscription.
     #[must_use]
     pub fn new(sessions_max: usize) -> Self {
-        Self { pushed: 1, log: PositionLog::new(sessions_max), carried: PositionLog::new(sessions_max) }
+        let (log, carried) = (PositionLog::new(sessions_max), PositionLog::new(sessions_max));
+        Self { pushed: 1, log, carried, carried_at: 0, sessions_max }
+    }
+
+    /// Everything that was carried and everything pushed up to now has left for good: one book again.
+    pub fn fold_carried(&mut self) {
+        self.log.settle(u64::MAX);
+        let carried = std::mem::replace(&mut self.carried, PositionLog::new(self.sessions_max));
+        for (key, (_, position)) in carried.handed(0, u64::MAX) {
+            self.log.adopt(self.carried_at, key, position);
+        }
     }
 }
 
@@ -117,6 +130,9 @@ pub struct Peer {
     pub ended: bool,
     /// Kept once a WebSocket peer was looked at singly.
     pub positions: Option<Box<OwnPositions>>,
+    /// Fingerprints of commands handed to it while it replays: catching up must not bring them again. Forgotten with the
+    /// end of its last replay.
+    pub commands: Option<Box<HashSet<u128>>>,
     /// Subscriptions by the client's name, on a WebSocket.
     pub by_id: Option<Box<HashMap<Box<str>, SubRef>>>,
 }

@@ -71,9 +71,11 @@ impl<K: Hash + Eq + Clone> PositionLog<K> {
         }
     }
 
-    /// Takes over a position from elsewhere, older than anything pushed here from now on.
+    /// Takes over a position from elsewhere that was handed over when this stream stood at `offset`.
     pub fn adopt(&mut self, offset: u64, key: K, position: Position) {
-        self.settle_one(offset, key, position);
+        if self.settled.get(&key).is_none_or(|(end, _)| *end <= offset) {
+            self.settle_one(offset, key, position);
+        }
     }
 
     /// The newest position of each key among the frames that end behind `since` and have begun before `handed`.

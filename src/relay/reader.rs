@@ -52,6 +52,10 @@ pub struct Reader {
     /// Frames of the page being delivered, reused from page to page.
     pub(super) page_frames: Vec<u8>,
     pub(super) names: HashSet<Arc<str>>,
+    /// Over how many names those that nobody uses any more are swept out.
+    names_kept: usize,
+    /// By owner, its newest arrival number among what has come from it.
+    arrived: Vec<u64>,
     pub(super) metrics: Arc<CoreMetrics>,
     requests: VecDeque<(CoreId, OwnerInput)>,
     /// Subscriptions just registered everywhere, to be answered.
@@ -64,6 +68,7 @@ impl Reader {
     /// The reader role of `core`.
     #[must_use]
     pub fn new(core: CoreId, shared: Arc<Shared>, metrics: Arc<CoreMetrics>) -> Self {
+        let arrived = vec![0; shared.cores()];
         Self {
             core,
             shared,
@@ -74,6 +79,8 @@ impl Reader {
             frames: Frames::default(),
             page_frames: Vec::new(),
             names: HashSet::new(),
+            names_kept: 0,
+            arrived,
             metrics,
             requests: VecDeque::new(),
             registered: VecDeque::new(),
@@ -114,7 +121,10 @@ impl Reader {
     /// Enters a consuming connection.
     pub fn add_peer(&mut self, conn: ConnId, binding: Binding) {
         let by_id = (binding == Binding::WebSocket).then(Box::default);
-        self.peers.insert(conn, Peer { binding, subs: Vec::new(), dropped: 0, ended: false, positions: None, by_id });
+        self.peers.insert(
+            conn,
+            Peer { binding, subs: Vec::new(), dropped: 0, ended: false, positions: None, commands: None, by_id },
+        );
     }
 
     /// The peer of a connection, if it consumes.
@@ -144,8 +154,8 @@ impl Reader {
         let key = ClassKey { filter: Arc::new(filter), ceiling, binding };
         let (class, interest) = self.classes.join(key, self.shared.limits.sessions_max);
         let replay = self.replay(&from, live);
-        let covered = (binding == Binding::WebSocket)
-            .then(|| Box::new(Covered { live_after: vec![None; self.shared.cores()], from }));
+        let covered =
+            (binding == Binding::WebSocket).then(|| Box::new(Covered { since: vec![0; self.shared.cores()], from }));
         let sub = self.subscriptions.insert(Subscription {
             conn,
             class,
@@ -164,7 +174,7 @@ impl Reader {
                 by_id.insert(id, sub);
             }
         }
-        self.replace_all(out, conn);
+        self.replace_first(out, conn);
         for owner in 0..self.shared.cores() {
             let owner = CoreId(u16::try_from(owner).unwrap_or(0));
             self.request(owner, OwnerInput::Register { sub, interest: interest.clone() });
@@ -190,8 +200,16 @@ impl Reader {
         Some(Box::new(Replay { cursors, current: 0, outstanding: false, due: false, live, announced: HashMap::new() }))
     }
 
+    /// Everything that an owner fanned out up to `arrival` has come.
+    pub(super) fn note_arrival(&mut self, owner: CoreId, arrival: u64) {
+        if let Some(newest) = self.arrived.get_mut(usize::from(owner.0)) {
+            *newest = (*newest).max(arrival);
+        }
+    }
+
     /// An owner has registered a subscription.
     pub fn on_registered(&mut self, owner: CoreId, sub: SubRef, arrival: u64) {
+        self.note_arrival(owner, arrival);
         let Some(subscription) = self.subscriptions.get_mut(sub) else { return };
         let bit = 1 << owner.0;
         subscription.waiting &= !bit;
@@ -200,8 +218,9 @@ impl Reader {
                 if let Some(Some(cursor)) = replay.cursors.get_mut(usize::from(owner.0)) {
                     cursor.snapshot = arrival;
                 }
+                subscription.covers_since(owner, arrival);
             }
-            None => subscription.go_live(owner, arrival),
+            None => subscription.go_live(owner),
         }
         if subscription.waiting == 0 {
             // Counted from here on: whoever sees it in the count may rely on it to get what is published next.
@@ -213,6 +232,14 @@ impl Reader {
 
     /// The client of a registered subscription has had its answer: deliver.
     pub fn begin(&mut self, out: &mut dyn Outbox<RelayMail>, sub: SubRef) {
+        if let Some(subscription) = self.subscriptions.get_mut(sub)
+            && subscription.replay.is_none()
+        {
+            // What has come up to now came too early for it.
+            for (owner, arrival) in (0u16..).map(CoreId).zip(&self.arrived) {
+                subscription.covers_since(owner, *arrival);
+            }
+        }
         self.place(out, sub);
         self.read_on(out, sub);
     }
@@ -239,7 +266,7 @@ impl Reader {
                 by_id.remove(id);
             }
         }
-        self.replace_all(out, conn);
+        self.replace_first(out, conn);
         self.next_replay(out, conn);
     }
 
@@ -267,7 +294,7 @@ impl Reader {
         if peer.dropped > 0 {
             self.announce_dropped(out, conn);
         }
-        self.replace_all(out, conn);
+        self.replace_first(out, conn);
         let due = self.peers.get(conn).and_then(|peer| {
             peer.subs.iter().copied().find(|sub| {
                 self.subscriptions.get(*sub).and_then(|s| s.replay.as_ref()).is_some_and(|replay| replay.due)
@@ -278,13 +305,11 @@ impl Reader {
         }
     }
 
-    /// Puts every subscription of a peer where it belongs now.
-    pub(super) fn replace_all(&mut self, out: &mut dyn Outbox<RelayMail>, conn: ConnId) {
-        let count = self.peers.get(conn).map_or(0, |peer| peer.subs.len());
-        for index in 0..count {
-            if let Some(sub) = self.peers.get(conn).and_then(|peer| peer.subs.get(index).copied()) {
-                self.place(out, sub);
-            }
+    /// Puts a peer's subscription where it belongs now. Of several none can be a member but the first, left over from
+    /// when it was the only one.
+    pub(super) fn replace_first(&mut self, out: &mut dyn Outbox<RelayMail>, conn: ConnId) {
+        if let Some(sub) = self.peers.get(conn).and_then(|peer| peer.subs.first().copied()) {
+            self.place(out, sub);
         }
     }
 
@@ -404,17 +429,17 @@ impl Reader {
         self.open_positions(conn);
         let Some(class) = self.classes.class(class) else { return };
         let Some(log) = &class.log else { return };
-        let mut handed = before;
-        out.unsent(conn, &mut |Unsent { mark, bytes }| {
-            if mark != 0 && mark & OWN_MARK == 0 {
-                handed = handed.min(mark.saturating_sub(bytes as u64));
-            }
-        });
+        let unsent = handed(out, conn);
+        let handed = before.min(unsent.class);
         let Some(own) = self.peers.get_mut(conn).and_then(|peer| peer.positions.as_mut()) else { return };
-        own.carried.settle(u64::MAX);
+        // Frames of its own that are still queued must not hide what has left.
+        let adopted_at = own.pushed.min(unsent.own);
+        // It was a member: events that it was pushed by itself before have left, and are older than what follows.
+        own.fold_carried();
         for (session, (_, position)) in log.handed(joined, handed) {
-            own.log.adopt(own.pushed, (sub, session), position);
+            own.log.adopt(adopted_at, (sub, session), position);
         }
+        own.carried_at = own.pushed;
         for (frame, session, position) in log.beyond(handed).take_while(|(frame, ..)| frame.end <= before) {
             own.carried.push(frame, (sub, Arc::clone(session)), position);
         }
@@ -425,8 +450,10 @@ impl Reader {
         if let Some(name) = self.names.get(session) {
             return Arc::clone(name);
         }
-        if self.names.len() > 2 * self.shared.limits.sessions_max {
+        if self.names.len() > self.names_kept {
             self.names.retain(|name| Arc::strong_count(name) > 1);
+            // Each sweep is paid for by as many new names as it leaves.
+            self.names_kept = (2 * self.names.len()).max(2 * self.shared.limits.sessions_max);
         }
         let name: Arc<str> = session.into();
         self.names.insert(Arc::clone(&name));
@@ -452,6 +479,29 @@ impl Reader {
             }
         }
     }
+}
+
+/// Up to where a peer's bytes have been handed to its socket; `u64::MAX` where none are queued.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct HandedTo {
+    /// In its class's stream.
+    pub class: u64,
+    /// In what it was pushed by itself.
+    pub own: u64,
+}
+
+/// See [`HandedTo`].
+pub(super) fn handed(out: &dyn Outbox<RelayMail>, conn: ConnId) -> HandedTo {
+    let mut handed = HandedTo { class: u64::MAX, own: u64::MAX };
+    out.unsent(conn, &mut |Unsent { mark, bytes }| {
+        // The engine's own pings and pongs bear no mark, and what was pushed before there was a book no count.
+        if mark & !OWN_MARK != 0 {
+            let at = (mark & !OWN_MARK).saturating_sub(bytes as u64);
+            let first = if mark & OWN_MARK == 0 { &mut handed.class } else { &mut handed.own };
+            *first = (*first).min(at);
+        }
+    });
+    handed
 }
 
 /// For how many subscriptions of one connection a full set of positions is kept.

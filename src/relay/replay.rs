@@ -4,11 +4,11 @@
 //! Replays of one connection run one after the other. An event that another subscription of the connection has
 //! delivered, or will deliver by its own replay, is skipped.
 
-use std::collections::HashMap;
+use std::sync::atomic::Ordering;
 
 use crate::engine::service::{ConnId, CoreId, Outbox};
 
-use super::event::{Event, Parser, Position};
+use super::event::{Event, Parser, Position, Scope};
 use super::frame;
 use super::frames::append_frame;
 use super::ownership::{OwnerInput, RelayMail, SessionNote, SubRef};
@@ -56,8 +56,13 @@ impl Reader {
         let next = self.peers.get(conn).and_then(|peer| {
             peer.subs.iter().copied().find(|sub| self.subscriptions.get(*sub).is_some_and(|s| s.replay.is_some()))
         });
-        if let Some(sub) = next {
-            self.read_on(out, sub);
+        match next {
+            Some(sub) => self.read_on(out, sub),
+            None => {
+                if let Some(peer) = self.peers.get_mut(conn) {
+                    peer.commands = None;
+                }
+            }
         }
     }
 
@@ -77,11 +82,10 @@ impl Reader {
 
     /// A page has come: frame it for its subscription and go on when the socket has taken it.
     pub fn on_page(&mut self, out: &mut dyn Outbox<RelayMail>, parser: &mut Parser, owner: CoreId, page: Page) {
+        self.note_arrival(owner, page.arrival);
+        self.remember_unknown(&page);
         let sub = page.sub;
-        let Some(subscription) = self.subscriptions.get_mut(sub) else {
-            self.forget_unknown(&page);
-            return;
-        };
+        let Some(subscription) = self.subscriptions.get_mut(sub) else { return };
         let conn = subscription.conn;
         if let Some(replay) = &mut subscription.replay {
             replay.outstanding = false;
@@ -100,17 +104,33 @@ impl Reader {
             None => {
                 replay.current += 1;
                 if replay.live {
-                    subscription.go_live(owner, page.arrival);
+                    subscription.go_live(owner);
                 }
                 self.read_on(out, sub);
             }
         }
     }
 
-    /// The page of a subscription that is over: what the owner counted for it is to be judged by nobody.
-    fn forget_unknown(&self, page: &Page) {
-        let unknown = page.items.iter().filter(|item| matches!(item, PageItem::Unknown { .. })).count();
-        self.shared.judgements.fetch_sub(unknown, std::sync::atomic::Ordering::Relaxed);
+    /// Keeps what is to be judged later. The owner has counted it already; what nobody will judge is taken back, so that
+    /// the count comes down to 0 whatever becomes of the page.
+    fn remember_unknown(&mut self, page: &Page) {
+        let mut session: &str = "";
+        let mut forgotten = 0;
+        for item in &page.items {
+            match *item {
+                PageItem::Session { name, .. } => session = text(page, name),
+                PageItem::Unknown { asked } => {
+                    let judged = self.subscriptions.get_mut(page.sub).map(|sub| sub.judged.get_or_insert_default());
+                    let known = judged.and_then(|judged| {
+                        let new = judged.insert(session.into(), asked).is_none();
+                        new.then_some(())
+                    });
+                    forgotten += usize::from(known.is_none());
+                }
+                PageItem::Exhausted { .. } | PageItem::Event { .. } => {}
+            }
+        }
+        self.shared.judgements.fetch_sub(forgotten, Ordering::Relaxed);
     }
 
     fn deliver_page(
@@ -132,7 +152,13 @@ impl Reader {
         else {
             return;
         };
+        if self.peers.get(conn).is_some_and(|peer| peer.dropped > 0) {
+            // Live events of others were shed since the page was asked for.
+            self.announce_dropped_always(out, conn);
+        }
         let mut frames = std::mem::take(&mut self.page_frames);
+        // No event needs a look at what this connection has had already.
+        let plain = alone && self.peers.get(conn).is_none_or(|peer| peer.commands.is_none());
         let mut session: &str = "";
         let mut noted = SessionNote::default();
         for item in &page.items {
@@ -142,23 +168,26 @@ impl Reader {
             }
             match *item {
                 PageItem::Session { name, note } => {
-                    session = std::str::from_utf8(page.slice(name)).unwrap_or_default();
+                    session = text(page, name);
                     noted = note;
                 }
                 PageItem::Exhausted { earliest } => self.announce_once(out, page.sub, session, earliest),
-                PageItem::Unknown { asked } => self.remember_unknown(page.sub, session, asked),
-                PageItem::Event { raw, arrival, position, outline } => {
+                PageItem::Unknown { .. } => {}
+                PageItem::Event { raw, arrival, position, placement, outline } => {
                     let raw = page.slice(raw);
                     if self.subscriptions.get(page.sub).is_some_and(|sub| sub.judged.is_some()) {
                         self.push_page(out, conn, &mut frames);
                         self.judge(out, page.sub, Some(session), position, noted);
                     }
                     let begun = frames.len();
-                    match outline.kind(raw).filter(|_| alone && outline.capture <= ceiling) {
+                    match outline.kind(raw).filter(|_| plain && outline.capture <= ceiling) {
                         Some(kind) => append_frame(&mut frames, binding, position.map(|at| (session, at)), kind, raw),
                         None => {
                             let Ok(event) = parser.parse(raw) else { continue };
-                            if !alone && self.is_covered(conn, page.sub, owner, &event, arrival) {
+                            let at = StoredAt { arrival, placement };
+                            if !alone && self.is_covered(conn, page.sub, owner, &event, at)
+                                || self.was_handed(conn, page.sub, owner, &event, arrival)
+                            {
                                 continue;
                             }
                             self.frames.next_event();
@@ -198,42 +227,57 @@ impl Reader {
         }
     }
 
-    fn remember_unknown(&mut self, sub: SubRef, session: &str, asked: Position) {
-        if let Some(subscription) = self.subscriptions.get_mut(sub) {
-            subscription.judged.get_or_insert_with(|| Box::new(HashMap::new())).insert(session.into(), asked);
-        }
+    /// Whether a command that arrived since the subscription was made was handed to this very connection (§7).
+    fn was_handed(&self, conn: ConnId, sub: SubRef, owner: CoreId, event: &Event<'_>, arrival: u64) -> bool {
+        let commands = self.peers.get(conn).and_then(|peer| peer.commands.as_ref());
+        let covered = self.subscriptions.get(sub).and_then(|subscription| subscription.covered.as_ref());
+        event.scope() == Scope::Command
+            && commands.is_some_and(|commands| commands.contains(&event.fingerprint()))
+            && covered.and_then(|covered| covered.since.get(usize::from(owner.0))).is_some_and(|since| arrival > *since)
     }
 
     /// Whether another subscription of the connection delivers this event by itself, or has.
-    fn is_covered(&self, conn: ConnId, but: SubRef, owner: CoreId, event: &Event<'_>, arrival: u64) -> bool {
+    fn is_covered(&self, conn: ConnId, but: SubRef, owner: CoreId, event: &Event<'_>, stored: StoredAt) -> bool {
         let Some(peer) = self.peers.get(conn) else { return false };
         peer.subs.iter().filter(|sub| **sub != but).any(|sub| {
             let Some(subscription) = self.subscriptions.get(*sub) else { return false };
             let Some(class) = self.classes.class(subscription.class) else { return false };
             let Some(covered) = &subscription.covered else { return false };
-            covered.covers(owner, event, arrival, subscription.replay.is_some()) && class.key.filter.matches(event)
+            // One that still replays this owner's sessions comes later, and skips what is delivered now.
+            subscription.is_live(owner) && covered.covers(owner, event, stored) && class.key.filter.matches(event)
         })
     }
 }
 
+/// A session's name in a page.
+fn text(page: &Page, name: (u32, u32)) -> &str {
+    std::str::from_utf8(page.slice(name)).unwrap_or_default()
+}
+
+/// Where an event stands in its owner's order and in its session's.
+#[derive(Debug, Clone, Copy)]
+struct StoredAt {
+    arrival: u64,
+    placement: Option<Position>,
+}
+
 impl Covered {
-    /// Whether this subscription has delivered an event that arrived as `arrival`, its filter left aside.
-    fn covers(&self, owner: CoreId, event: &Event<'_>, arrival: u64, replaying: bool) -> bool {
-        let live = self.live_after.get(usize::from(owner.0)).copied().flatten();
-        if live.is_some_and(|after| arrival > after) {
+    /// Whether this subscription, live with `owner`, has delivered an event, its filter left aside.
+    fn covers(&self, owner: CoreId, event: &Event<'_>, stored: StoredAt) -> bool {
+        if self.since.get(usize::from(owner.0)).is_some_and(|since| stored.arrival > *since) {
             return true;
-        }
-        // A replay that has not ended has not delivered all it will; it comes later and skips what this one delivers.
-        if replaying || live.is_none() {
-            return false;
         }
         match &self.from {
             From::Now => false,
             From::All => true,
-            From::Positions(asked) => asked
-                .iter()
-                .filter(|asked| event.session() == Some(&*asked.session))
-                .any(|asked| event.position().is_none_or(|at| at > asked.position)),
+            From::Positions(asked) => {
+                let mut asked = asked.iter().filter(|asked| event.session() == Some(&*asked.session));
+                asked.any(|asked| match event.position() {
+                    Some(own) => own > asked.position,
+                    // One without a position is served if it was placed at the asked one or behind it.
+                    None => stored.placement >= Some(asked.position),
+                })
+            }
         }
     }
 }

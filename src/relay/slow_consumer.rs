@@ -3,15 +3,17 @@
 
 use std::collections::HashMap;
 
-use crate::engine::service::{ConnId, Outbox, Pushed, Run, Unsent, WebSocketClose};
+use crate::engine::service::{ConnId, Outbox, Pushed, Run, WebSocketClose};
+use crate::wire::websocket;
 use crate::wire::websocket::close::CloseCode;
 
-use super::event::Position;
+use super::class::Piece;
+use super::event::{Event, Position};
 use super::frame;
 use super::frames::Binding;
 use super::ownership::{RelayMail, SubRef};
 use super::peer::{OWN_MARK, PositionKey};
-use super::reader::Reader;
+use super::reader::{HandedTo, Reader, handed};
 use super::subscription::Place;
 
 /// How the end of a slow consumer is named on the wire.
@@ -64,10 +66,19 @@ impl Reader {
 
     /// Tells a peer how much it missed, ahead of whatever it gets next. Whether that is queued.
     pub(super) fn announce_dropped(&mut self, out: &mut dyn Outbox<RelayMail>, conn: ConnId) -> bool {
-        let Some(peer) = self.peers.get_mut(conn) else { return false };
+        self.announce_dropped_by(conn, |announcement, mark| out.push(conn, announcement, mark))
+    }
+
+    /// The same ahead of a page, which goes out whatever is queued.
+    pub(super) fn announce_dropped_always(&mut self, out: &mut dyn Outbox<RelayMail>, conn: ConnId) {
+        self.announce_dropped_by(conn, |announcement, mark| out.push_always(conn, announcement, mark));
+    }
+
+    fn announce_dropped_by(&mut self, conn: ConnId, push: impl FnOnce(&[u8], u64) -> Pushed) -> bool {
+        let Some(peer) = self.peers.get(conn) else { return false };
         let announcement = frame::dropped(peer.binding, peer.dropped);
         let mark = self.own_mark(conn, frame::length(&announcement));
-        match out.push(conn, &announcement, mark) {
+        match push(&announcement, mark) {
             Pushed::Queued => {
                 if let Some(peer) = self.peers.get_mut(conn) {
                     peer.dropped = 0;
@@ -93,6 +104,24 @@ impl Reader {
                 false
             }
         }
+    }
+
+    /// Hands a command to its target (§7), behind whatever came for it before. Whether it is queued.
+    pub(super) fn push_command(&mut self, out: &mut dyn Outbox<RelayMail>, conn: ConnId, command: &Event<'_>) -> bool {
+        let first = self.peers.get(conn).and_then(|peer| peer.subs.first().copied());
+        if let Some(class) = first.and_then(|sub| self.subscriptions.get(sub)).map(|subscription| subscription.class) {
+            self.settle(out, class);
+        }
+        let mut bytes = Vec::new();
+        websocket::frame::encode_text(&mut bytes, command.raw());
+        let taken = self.push_frame(out, conn, &bytes);
+        if taken
+            && let Some(peer) = self.peers.get_mut(conn)
+            && peer.subs.iter().any(|sub| self.subscriptions.get(*sub).is_some_and(|sub| sub.replay.is_some()))
+        {
+            peer.commands.get_or_insert_default().insert(command.fingerprint());
+        }
+        taken
     }
 
     /// The mark of the next `len` bytes pushed to a peer by itself.
@@ -138,28 +167,27 @@ impl Reader {
         unsent_out: bool,
     ) -> HashMap<PositionKey, Handed> {
         let Some(peer) = self.peers.get(conn) else { return HashMap::new() };
-        let (mut class_handed, mut own_handed) = (u64::MAX, u64::MAX);
-        if unsent_out {
-            out.unsent(conn, &mut |Unsent { mark, bytes }| {
-                // The engine's own pings and pongs bear no mark.
-                if mark != 0 {
-                    let handed = (mark & !OWN_MARK).saturating_sub(bytes as u64);
-                    let first = if mark & OWN_MARK == 0 { &mut class_handed } else { &mut own_handed };
-                    *first = (*first).min(handed);
-                }
-            });
-        }
+        let everything = HandedTo { class: u64::MAX, own: u64::MAX };
+        let handed_to = if unsent_out { handed(out, conn) } else { everything };
         let mut newest: HashMap<PositionKey, Handed> = HashMap::new();
         if let Some(own) = &peer.positions {
-            newest.extend(own.carried.handed(0, class_handed).into_iter().map(|(key, at)| (key, Handed::new(0, at))));
-            newest.extend(own.log.handed(0, own_handed).into_iter().map(|(key, at)| (key, Handed::new(1, at))));
+            newest.extend(own.log.handed(0, handed_to.own).into_iter().map(|(key, at)| {
+                let rank = if at.0 <= own.carried_at { Rank::Before } else { Rank::Own };
+                (key, Handed::new(rank, at))
+            }));
+            for (key, at) in own.carried.handed(0, handed_to.class) {
+                let carried = Handed::new(Rank::Carried, at);
+                newest.entry(key).and_modify(|known| *known = (*known).max(carried)).or_insert(carried);
+            }
         }
         for &sub in &peer.subs {
             let Some(subscription) = self.subscriptions.get(sub) else { continue };
             let Some(class) = self.classes.class(subscription.class) else { continue };
             if let (Place::Member(_), Some(log)) = (subscription.place, &class.log) {
-                let handed = log.handed(subscription.joined, class_handed);
-                newest.extend(handed.into_iter().map(|(session, at)| ((sub, session), Handed::new(2, at))));
+                // What is still to be pushed to the members was handed to nobody.
+                let pending = class.pieces.first().map_or(u64::MAX, Piece::start);
+                let handed = log.handed(subscription.joined, handed_to.class.min(pending));
+                newest.extend(handed.into_iter().map(|(session, at)| ((sub, session), Handed::new(Rank::Class, at))));
             }
         }
         newest
@@ -185,16 +213,29 @@ impl Reader {
     }
 }
 
+/// Which log a position stands in; what a later one tells was handed over later.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Rank {
+    /// The peer's own, before it last left its class.
+    Before,
+    /// What was queued when it left its class.
+    Carried,
+    /// The peer's own, since then.
+    Own,
+    /// The class's that it is a member of.
+    Class,
+}
+
 /// A position handed to a socket.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Handed {
-    /// Which log it stands in (an older one first) and where: later is larger.
-    order: (u8, u64),
+    /// Which log it stands in and where: later is larger.
+    order: (Rank, u64),
     position: Position,
 }
 
 impl Handed {
-    fn new(log: u8, (end, position): (u64, Position)) -> Self {
-        Self { order: (log, end), position }
+    fn new(rank: Rank, (end, position): (u64, Position)) -> Self {
+        Self { order: (rank, end), position }
     }
 }

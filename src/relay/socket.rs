@@ -72,7 +72,7 @@ impl Relay {
                     None => None,
                 };
                 self.ingest.push_live(&self.shared, event, claim);
-                self.lapse_claims(conn);
+                self.lapse_claims(out, conn);
                 if !self.has_room(out) {
                     self.parked.push(conn);
                     return Flow::Park;
@@ -150,11 +150,15 @@ impl Relay {
         self.commands.push((owner, Command { batch, tick, sender: conn }));
     }
 
-    /// Over the claim limit the oldest claims lapse.
-    fn lapse_claims(&mut self, conn: ConnId) {
+    /// Over the claim limit the oldest claims lapse: behind the events that displaced them, and ahead of one that claims
+    /// the same session again.
+    fn lapse_claims(&mut self, out: &mut dyn Outbox<RelayMail>, conn: ConnId) {
         let max = self.shared.limits.claims_per_connection_max;
         while let Some(session) = self.parties.get_mut(conn).and_then(|party| party.claims.lapse(max)) {
             self.lapsed.push((conn, session));
+        }
+        if !self.lapsed.is_empty() {
+            self.flush_live(out);
         }
     }
 

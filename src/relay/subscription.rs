@@ -61,9 +61,10 @@ pub struct Replay {
 /// What a subscription has delivered or will deliver by itself, so that others of its connection do not repeat it.
 #[derive(Debug)]
 pub struct Covered {
-    /// For each owner the arrival number behind which live delivery began; `None` while it has not.
-    pub live_after: Vec<Option<u64>>,
-    /// What its replay reads.
+    /// For each owner the arrival number behind which everything that matches is delivered: by catching up, or live.
+    /// Holds for owners it is live with.
+    pub since: Vec<u64>,
+    /// What its replay has read of what had arrived before.
     pub from: From,
 }
 
@@ -99,11 +100,21 @@ impl Subscription {
         self.waiting == 0
     }
 
-    /// Live delivery of that owner's events begins behind `arrival`.
-    pub fn go_live(&mut self, owner: CoreId, arrival: u64) {
+    /// Whether that owner's events are delivered live.
+    #[must_use]
+    pub fn is_live(&self, owner: CoreId) -> bool {
+        self.is_answered() && self.live & (1 << owner.0) != 0
+    }
+
+    /// Live delivery of that owner's events begins.
+    pub fn go_live(&mut self, owner: CoreId) {
         self.live |= 1 << owner.0;
-        if let Some(after) = self.covered.as_mut().and_then(|c| c.live_after.get_mut(usize::from(owner.0))) {
-            *after = Some(arrival);
+    }
+
+    /// Everything of that owner that arrives behind `arrival` is this subscription's to deliver.
+    pub fn covers_since(&mut self, owner: CoreId, arrival: u64) {
+        if let Some(since) = self.covered.as_mut().and_then(|covered| covered.since.get_mut(usize::from(owner.0))) {
+            *since = arrival;
         }
     }
 }

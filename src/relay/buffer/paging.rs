@@ -11,6 +11,7 @@
 //! admitted again.
 
 use super::SessionBuffer;
+use super::entry_table::Entry;
 use super::marks::{Key, Marks};
 use crate::base::segment_pool::SegmentPool;
 use crate::relay::event::{Outline, Position};
@@ -49,12 +50,22 @@ pub struct PageEnd<C> {
 pub struct Stored<'a> {
     /// Its position, if it bears one.
     pub position: Option<Position>,
+    /// Its own position, or the one it was placed right behind; `None` stands ahead of all.
+    pub placement: Option<Position>,
     /// The arrival number it is served for: its own, or when catching up that of a forwarded duplicate.
     pub arrival: u64,
     /// How to frame it without reading it.
     pub outline: Outline,
     /// The event as it was received.
     pub raw: &'a [u8],
+}
+
+impl Entry {
+    /// The event, served for that arrival number.
+    fn stored<'a>(&self, arrival: u64, raw: &'a [u8]) -> Stored<'a> {
+        let Self { placement, outline, .. } = *self;
+        Stored { position: self.position(), placement, arrival, outline, raw }
+    }
 }
 
 impl CatchUpCursor {
@@ -142,7 +153,7 @@ impl SessionBuffer {
                 return PageEnd { next, finished: false };
             }
             let raw = self.log.read(pool, &entry.body, entry.len as usize, scratch);
-            visit(Stored { position: entry.position(), arrival: entry.arrival, outline: entry.outline, raw });
+            visit(entry.stored(entry.arrival, raw));
             next.given = Some(entry.key());
         }
         PageEnd { next, finished: true }
@@ -166,7 +177,7 @@ impl SessionBuffer {
                 return PageEnd { next, finished: false };
             }
             let raw = self.log.read(pool, &entry.body, entry.len as usize, scratch);
-            visit(Stored { position: entry.position(), arrival: number, outline: entry.outline, raw });
+            visit(entry.stored(number, raw));
             next.after = number;
         }
         next.after = next.after.max(arrived_until);

@@ -9,15 +9,15 @@
 //!   writer's left, its lowest events ([`Directory::trim_lowest`]); with none of these left,
 //!   [`Directory::write_unkept`], which cannot fail. Each step gives something back, so this ends.
 //! - Recency is that of the last *admitted* event: a duplicate refreshes nothing.
-//! - A [`SessionId`] is generational: after eviction it misses, also when the name comes back.
+//! - A [`SessionId`] is never given twice: after eviction it misses, also when the name comes back.
 //!
-//! Invariants: names, occupied slots and the recency list hold the same sessions. The pool's held bytes are the
+//! Invariants: names, births, occupied slots and the recency list hold the same sessions. The pool's held bytes are the
 //! buffers' chunks and tables, the sessions' own bytes and the tombstones'.
 
 mod recency;
 mod tombstones;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use crate::base::segment_pool::{NoRoom, SegmentPool};
@@ -26,17 +26,18 @@ use crate::relay::buffer::{Admission, CatchUpCursor, Marks, NewEvent, PageEnd, R
 use recency::Recency;
 use tombstones::Tombstones;
 
-/// A session beside its name and its buffer: its slot, its link, its map entry and the name's counters, with the slack
+/// A session beside its name and its buffer: its slot, its link, its map entries and the name's counters, with the slack
 /// that growing tables have.
-const SESSION_BYTES: usize = 2 * (size_of::<Slot>() + size_of::<(Arc<str>, SessionId)>() + 24) + 16;
+const SESSION_BYTES: usize =
+    2 * (size_of::<Option<Session>>() + size_of::<(Arc<str>, SessionId)>() + size_of::<(u64, u32)>() + 24) + 16;
 /// Scratch that is kept between pages; a larger event's is freed behind its page.
 const SCRATCH_KEPT_BYTES: usize = 256 << 10;
 
-/// A session of this core: a slot and its generation, so that a stale id misses instead of hitting a stranger.
+/// A session of this core: a slot and the number of its birth, so that a stale id misses instead of hitting a stranger.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SessionId {
     slot: u32,
-    generation: u32,
+    born: u64,
 }
 
 /// What became of a write.
@@ -59,14 +60,9 @@ pub struct Evicted {
     pub bytes: usize,
 }
 
-#[derive(Debug, Default)]
-struct Slot {
-    generation: u32,
-    session: Option<Session>,
-}
-
 #[derive(Debug)]
 struct Session {
+    born: u64,
     name: Arc<str>,
     buffer: SessionBuffer,
 }
@@ -77,8 +73,11 @@ pub struct Directory {
     pool: SegmentPool,
     events_max: usize,
     names: HashMap<Arc<str>, SessionId>,
-    slots: Vec<Slot>,
+    slots: Vec<Option<Session>>,
     vacant: Vec<u32>,
+    /// Slots in the order in which their sessions were created.
+    births: BTreeMap<u64, u32>,
+    born: u64,
     recency: Recency,
     tombstones: Tombstones,
     scratch: Vec<u8>,
@@ -97,6 +96,8 @@ impl Directory {
             names: HashMap::new(),
             slots: Vec::new(),
             vacant: Vec::new(),
+            births: BTreeMap::new(),
+            born: 0,
             recency: Recency::default(),
             tombstones: Tombstones::new(TOMBSTONES_MAX.div_ceil(cores), tombstone_bytes_max),
             scratch: Vec::new(),
@@ -218,12 +219,12 @@ impl Directory {
     }
 
     /// The first session, or the next one behind `after`, which may be gone by now. A walk over all meets every session
-    /// that is there from its beginning to its end exactly once, whatever comes and goes meanwhile.
+    /// that is there from its beginning to its end exactly once, whatever comes and goes meanwhile; one that was evicted
+    /// ahead of the walk and came back is met behind all that were there before.
     #[must_use]
     pub fn session_after(&self, after: Option<SessionId>) -> Option<SessionId> {
-        let start = after.map_or(0, |id| id.slot as usize + 1);
-        let slots = (0u32..).zip(&self.slots).skip(start);
-        slots.filter(|(_, slot)| slot.session.is_some()).map(|(index, _)| self.id(index)).next()
+        let start = after.map_or(0, |id| id.born + 1);
+        self.births.range(start..).next().map(|(&born, &slot)| SessionId { slot, born })
     }
 
     /// How many sessions there are.
@@ -291,13 +292,13 @@ impl Directory {
 
     // ── slots ──
 
+    /// The session of a slot in use.
     fn id(&self, slot: u32) -> SessionId {
-        SessionId { slot, generation: self.slots[slot as usize].generation }
+        SessionId { slot, born: self.slots[slot as usize].as_ref().map_or(0, |session| session.born) }
     }
 
     fn find(&self, id: SessionId) -> Option<&Session> {
-        let slot = self.slots.get(id.slot as usize).filter(|slot| slot.generation == id.generation)?;
-        slot.session.as_ref()
+        self.slots.get(id.slot as usize)?.as_ref().filter(|session| session.born == id.born)
     }
 
     /// An empty session with the marks of its former self, whose tombstone stays until the write has succeeded.
@@ -306,12 +307,14 @@ impl Directory {
         let name: Arc<str> = name.into();
         let buffer = SessionBuffer::new(self.tombstone(&name).copied().unwrap_or_default());
         let slot = self.vacant.pop().unwrap_or_else(|| {
-            self.slots.push(Slot::default());
+            self.slots.push(None);
             // Every session is charged more than a byte: 2³² of them find no room.
             (self.slots.len() - 1) as u32
         });
-        let id = self.id(slot);
-        self.slots[slot as usize].session = Some(Session { name: name.clone(), buffer });
+        self.born += 1;
+        let id = SessionId { slot, born: self.born };
+        self.slots[slot as usize] = Some(Session { born: id.born, name: name.clone(), buffer });
+        self.births.insert(id.born, slot);
         self.names.insert(name, id);
         self.recency.insert(slot, tick);
         Ok(id)
@@ -328,10 +331,10 @@ impl Directory {
 
     /// Takes a session out of its slot; its buffer still holds what it held.
     fn take(&mut self, id: SessionId) -> Option<Session> {
-        let slot = self.slots.get_mut(id.slot as usize).filter(|slot| slot.generation == id.generation)?;
-        let session = slot.session.take()?;
-        slot.generation = slot.generation.wrapping_add(1);
+        let slot = self.slots.get_mut(id.slot as usize)?;
+        let session = slot.take_if(|session| session.born == id.born)?;
         self.vacant.push(id.slot);
+        self.births.remove(&id.born);
         self.recency.remove(id.slot);
         self.names.remove(&session.name);
         self.pool.release(bytes_of(&session.name));
@@ -343,10 +346,12 @@ impl Directory {
         self.pool.check_invariants();
         self.recency.check_invariants();
         self.tombstones.check_invariants();
-        let occupied = || self.slots.iter().filter_map(|slot| slot.session.as_ref());
+        let occupied = || self.slots.iter().flatten();
         assert_eq!(occupied().count() + self.vacant.len(), self.slots.len());
         assert_eq!(occupied().count(), self.names.len());
         assert_eq!(self.recency.ascending().count(), self.names.len());
+        assert_eq!(self.births.len(), self.names.len());
+        assert!(self.births.iter().all(|(born, slot)| self.id(*slot).born == *born));
         let mut bytes = self.tombstones.bytes();
         for session in occupied() {
             session.buffer.check_invariants();
@@ -359,9 +364,8 @@ impl Directory {
 }
 
 /// Beside `Directory::find`: borrows the slots alone, so that the pool stays free.
-fn occupied(slots: &mut [Slot], id: SessionId) -> Option<&mut Session> {
-    let slot = slots.get_mut(id.slot as usize).filter(|slot| slot.generation == id.generation)?;
-    slot.session.as_mut()
+fn occupied(slots: &mut [Option<Session>], id: SessionId) -> Option<&mut Session> {
+    slots.get_mut(id.slot as usize)?.as_mut().filter(|session| session.born == id.born)
 }
 
 fn bytes_of(name: &str) -> usize {
