@@ -36,6 +36,8 @@ pub struct Wanted {
     pub live: bool,
     /// The client's name for it, on a WebSocket.
     pub id: Option<Box<str>>,
+    /// Bytes of the request.
+    pub weight: usize,
 }
 
 /// The reader role of one core.
@@ -52,6 +54,8 @@ pub struct Reader {
     /// Frames of the page being delivered, reused from page to page.
     pub(super) page_frames: Vec<u8>,
     pub(super) names: HashSet<Arc<str>>,
+    /// With that many names the unused ones are forgotten.
+    names_swept_at: usize,
     pub(super) metrics: Arc<CoreMetrics>,
     requests: VecDeque<(CoreId, OwnerInput)>,
     /// Subscriptions just registered everywhere, to be answered.
@@ -74,6 +78,7 @@ impl Reader {
             frames: Frames::default(),
             page_frames: Vec::new(),
             names: HashSet::new(),
+            names_swept_at: 0,
             metrics,
             requests: VecDeque::new(),
             registered: VecDeque::new(),
@@ -114,7 +119,10 @@ impl Reader {
     /// Enters a consuming connection.
     pub fn add_peer(&mut self, conn: ConnId, binding: Binding) {
         let by_id = (binding == Binding::WebSocket).then(Box::default);
-        self.peers.insert(conn, Peer { binding, subs: Vec::new(), dropped: 0, ended: false, positions: None, by_id });
+        self.peers.insert(
+            conn,
+            Peer { binding, subs: Vec::new(), weight: 0, dropped: 0, ended: false, positions: None, by_id },
+        );
     }
 
     /// The peer of a connection, if it consumes.
@@ -139,7 +147,7 @@ impl Reader {
     /// [`Reader::take_registered`].
     pub fn subscribe(&mut self, out: &mut dyn Outbox<RelayMail>, conn: ConnId, wanted: Wanted) {
         let Some(peer) = self.peers.get(conn) else { return };
-        let Wanted { filter, ceiling, from, live, id } = wanted;
+        let Wanted { filter, ceiling, from, live, id, weight } = wanted;
         let binding = peer.binding;
         let key = ClassKey { filter: Arc::new(filter), ceiling, binding };
         let (class, interest) = self.classes.join(key, self.shared.limits.sessions_max);
@@ -154,12 +162,14 @@ impl Reader {
             live: 0,
             joined: 0,
             id: id.clone(),
+            weight,
             replay,
             judged: None,
             covered,
         });
         if let Some(peer) = self.peers.get_mut(conn) {
             peer.subs.push(sub);
+            peer.weight += weight;
             if let (Some(by_id), Some(id)) = (&mut peer.by_id, id) {
                 by_id.insert(id, sub);
             }
@@ -219,10 +229,23 @@ impl Reader {
 
     /// Ends a subscription. Nothing of it is delivered any more.
     pub fn unsubscribe(&mut self, out: &mut dyn Outbox<RelayMail>, sub: SubRef) {
-        let Some(subscription) = self.subscriptions.get(sub) else { return };
+        let Some(subscription) = self.take_subscription(out, sub) else { return };
         let conn = subscription.conn;
+        if let Some(peer) = self.peers.get_mut(conn) {
+            peer.subs.retain(|other| *other != sub);
+            peer.weight -= subscription.weight;
+            if let (Some(by_id), Some(id)) = (&mut peer.by_id, &subscription.id) {
+                by_id.remove(id);
+            }
+        }
+        self.replace_all(out, conn);
+        self.next_replay(out, conn);
+    }
+
+    /// Takes a subscription out of everything but its peer.
+    fn take_subscription(&mut self, out: &mut dyn Outbox<RelayMail>, sub: SubRef) -> Option<Subscription> {
         self.displace(out, sub);
-        let Some(subscription) = self.subscriptions.remove(sub) else { return };
+        let subscription = self.subscriptions.remove(sub)?;
         if subscription.is_answered() {
             self.shared.subscribers.fetch_sub(1, Ordering::Relaxed);
             self.metrics.subscriptions.lower(1);
@@ -233,14 +256,7 @@ impl Reader {
         if let Some(interest) = self.classes.leave(subscription.class) {
             self.withdraw(&interest);
         }
-        if let Some(peer) = self.peers.get_mut(conn) {
-            peer.subs.retain(|other| *other != sub);
-            if let (Some(by_id), Some(id)) = (&mut peer.by_id, &subscription.id) {
-                by_id.remove(id);
-            }
-        }
-        self.replace_all(out, conn);
-        self.next_replay(out, conn);
+        Some(subscription)
     }
 
     fn withdraw(&mut self, interest: &Arc<Filter>) {
@@ -252,8 +268,10 @@ impl Reader {
 
     /// The connection is over.
     pub fn remove_peer(&mut self, out: &mut dyn Outbox<RelayMail>, conn: ConnId) {
-        while let Some(sub) = self.peers.get(conn).and_then(|peer| peer.subs.last().copied()) {
-            self.unsubscribe(out, sub);
+        // All at once: nothing is delivered any more, so what is left need not be put in place after each.
+        let subs = self.peers.get_mut(conn).map(|peer| std::mem::take(&mut peer.subs)).unwrap_or_default();
+        for sub in subs {
+            self.take_subscription(out, sub);
         }
         self.peers.remove(conn);
     }
@@ -281,6 +299,10 @@ impl Reader {
     /// Puts every subscription of a peer where it belongs now.
     pub(super) fn replace_all(&mut self, out: &mut dyn Outbox<RelayMail>, conn: ConnId) {
         let count = self.peers.get(conn).map_or(0, |peer| peer.subs.len());
+        // Only one that is alone, or has just ceased to be, can stand in the wrong place.
+        if count > 2 {
+            return;
+        }
         for index in 0..count {
             if let Some(sub) = self.peers.get(conn).and_then(|peer| peer.subs.get(index).copied()) {
                 self.place(out, sub);
@@ -425,8 +447,10 @@ impl Reader {
         if let Some(name) = self.names.get(session) {
             return Arc::clone(name);
         }
-        if self.names.len() > 2 * self.shared.limits.sessions_max {
+        if self.names.len() >= self.names_swept_at {
             self.names.retain(|name| Arc::strong_count(name) > 1);
+            // Those still in use stay: the next sweep is due when as many have come again.
+            self.names_swept_at = 2 * self.names.len().max(self.shared.limits.sessions_max);
         }
         let name: Arc<str> = session.into();
         self.names.insert(Arc::clone(&name));
