@@ -28,7 +28,8 @@ pub fn run(config: Config) -> ExitCode {
     match start(config) {
         Ok(running) => running.serve(),
         Err(error) => {
-            tracing::error!("cannot listen on {address}: {error}");
+            // Said whatever the log level: whoever starts a process that does not come up has to learn why.
+            let _unread = writeln!(std::io::stderr(), "aep-relay: cannot listen on {address}: {error}");
             ExitCode::FAILURE
         }
     }

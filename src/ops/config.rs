@@ -40,6 +40,8 @@ const HEAD_BYTES_MAX: usize = 16 << 20;
 const TIMES: [Duration; 2] = [Duration::from_millis(1), Duration::from_secs(86_400)];
 /// Bounds of the heartbeat interval: balancers cut what is silent for half a minute.
 const HEARTBEATS: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(25)];
+/// Fewer connections than this are worth a warning.
+const FEW_CONNECTIONS: usize = 1000;
 /// Connections by default, where the descriptors allow that many.
 const CONNECTIONS_DEFAULT: usize = 100_000;
 
@@ -197,6 +199,12 @@ impl Config {
             warnings.push(format!(
                 "AEP_MAX_CONNECTIONS is {}, but {} file descriptors leave room for {connections} connections",
                 self.limits.connections_max, self.machine.descriptors
+            ));
+        }
+        if connections < FEW_CONNECTIONS {
+            warnings.push(format!(
+                "{} file descriptors leave room for {connections} connections only (ulimit -n)",
+                self.machine.descriptors
             ));
         }
         warnings

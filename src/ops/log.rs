@@ -6,6 +6,7 @@
 use std::io;
 
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::LevelFilter;
 
 /// What a filter may be, for the line that refuses anything else.
 pub const FILTER_ACCEPTED: &str =
@@ -14,7 +15,13 @@ pub const FILTER_ACCEPTED: &str =
 /// Whether a filter can be understood.
 #[must_use]
 pub fn is_filter(text: &str) -> bool {
-    EnvFilter::try_new(text).is_ok()
+    EnvFilter::try_new(text).is_ok() && text.split(',').all(is_level_or_directive)
+}
+
+/// A bare word that is no level would be taken as a module's name, and so silence all others.
+fn is_level_or_directive(part: &str) -> bool {
+    let part = part.trim();
+    part.contains(['=', '[']) || part.starts_with("aep_relay") || part.parse::<LevelFilter>().is_ok()
 }
 
 /// Starts logging through that filter for the rest of the process; a second call changes nothing.
@@ -39,7 +46,7 @@ mod tests {
         for text in ["info", "off", "warn,aep_relay::engine=debug", "aep_relay=trace"] {
             assert!(is_filter(text), "{text}");
         }
-        for text in ["aep_relay=loud", "=", "a=b=c", "info,[x"] {
+        for text in ["aep_relay=loud", "=", "a=b=c", "info,[x", "inof", "verbose", "info,verbose"] {
             assert!(!is_filter(text), "{text}");
         }
     }
