@@ -12,8 +12,12 @@ mod world;
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
+use machine::Machine;
+use outbox::Kind;
 use random::Random;
 use world::World;
+
+use crate::limits::Limits;
 
 /// Runs in continuous integration.
 const SEEDS: u64 = 300;
@@ -73,5 +77,42 @@ fn the_session_cap_evicts_exactly_the_least_recently_written() {
             newest.sort_unstable();
             assert_eq!(held, newest, "seed {seed}, {cores} cores");
         }
+    }
+}
+
+/// What the messages of one connection say of its claims holds, in whichever turn they are read.
+#[test]
+fn a_claim_that_lapses_and_is_made_again_in_one_turn_stands() {
+    for seed in 0..20 {
+        let cores = 1 + usize::try_from(seed % 2).unwrap();
+        let mut random = Random(seed);
+        let limits = Limits { claims_per_connection_max: 1, ..Limits::default() };
+        let mut machine = Machine::new(cores, limits, &mut random);
+        let (emitter, sender) = (machine.connect(0, Kind::WebSocket), machine.connect(cores - 1, Kind::WebSocket));
+        let hello = r#"{"type":"hello","versions":["0.1"],"role":"both","identity":{"agent":"a"},"capabilities":{"control":{"accepts":["control.cancel"]}}}"#;
+        let event = |id: &str, kind: &str, session: &str, seq: &str| {
+            format!(
+                r#"{{"aep":"0.1","id":"{id}","type":"{kind}","time":"2026-01-01T00:00:00Z","source":"x","agent":"a","session":"{session}"{seq}}}"#
+            )
+        };
+        let mut send = |machine: &mut Machine, at, texts: &[String]| {
+            let inbox = &mut machine.socket(at).unwrap().inbox;
+            inbox.extend(texts.iter().map(|text| text.clone().into_bytes()));
+            machine.rest(&mut random);
+        };
+        let claims = [("1", "s1"), ("2", "s2"), ("3", "s1")]
+            .map(|(seq, session)| event(&format!("e{seq}"), "progress.step", session, &format!(r#","seq":{seq}"#)));
+        send(&mut machine, emitter, &[hello.into()]);
+        send(&mut machine, emitter, &claims);
+        let commands = [event("c1", "control.cancel", "s1", ""), event("c2", "control.cancel", "s2", "")];
+        send(&mut machine, sender, &[vec![hello.into()], commands.to_vec()].concat());
+        let heard =
+            |machine: &mut Machine, at| String::from_utf8_lossy(&machine.socket(at).unwrap().received).into_owned();
+        assert!(heard(&mut machine, emitter).contains(r#""id":"c1""#), "seed {seed}: s1 is claimed");
+        let refused = heard(&mut machine, sender);
+        assert!(
+            refused.contains(r#""cause":"c2","code":"no-route""#) && !refused.contains(r#""c1""#),
+            "seed {seed}: {refused}"
+        );
     }
 }
