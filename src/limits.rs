@@ -89,6 +89,12 @@ pub const JSON_DEPTH_MAX: usize = 128;
 pub const TOMBSTONES_MAX: usize = 4096;
 /// They take at most one part in this many of `replay_bytes_max`, names included; beyond it the oldest are forgotten.
 pub const TOMBSTONES_SHARE: usize = 16;
+/// What one connection may make the relay remember by subscribing (filters, positions, ids), and as much again by
+/// claiming (names of sessions), unless a single message may be larger. Over it `limit-exceeded`; the oldest claim lapses.
+pub const REMEMBERED_BYTES_MAX: usize = 16 << 20;
+/// A session with a longer name is not among the positions of a `closing` frame: these are kept for every consumer, and
+/// their names shall not outweigh what is delivered.
+pub const CLOSING_NAME_BYTES_MAX: usize = 4 << 10;
 /// Cores of one process: positions of cores fit one mask.
 pub const CORES_MAX: usize = 64;
 /// Bytes that extra framing may add to one message in a write queue.
@@ -163,6 +169,13 @@ impl Limits {
     #[must_use]
     pub fn replay_bytes_min(cores: usize, body_bytes_max: usize) -> usize {
         cores.saturating_mul(REPLAY_EVENTS_PER_CORE_MIN).saturating_mul(body_bytes_max)
+    }
+
+    /// What one connection may make the relay remember, see [`REMEMBERED_BYTES_MAX`]. Never below one message, so that
+    /// any accepted one can be a subscription.
+    #[must_use]
+    pub fn remembered_bytes_max(&self) -> usize {
+        self.body_bytes_max.max(REMEMBERED_BYTES_MAX)
     }
 
     /// What all bounds together allow a process of that many cores to hold, item by item.

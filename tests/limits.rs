@@ -242,6 +242,92 @@ fn over_the_claim_limit_the_oldest_claim_lapses() {
     assert_eq!(sessions, HashSet::from(["s2", "s3", "s4"]));
 }
 
+#[test]
+fn the_names_of_claimed_sessions_are_bounded_in_bytes() {
+    let relay = Relay::plain();
+    let mut target = Ws::hello(&relay, "emitter", "worker");
+    let name = |index: u64| format!("{index}{}", "x".repeat(1 << 20));
+    for index in 0..20 {
+        target.text(event(&name(index), 1).build());
+    }
+    target.sync();
+    let mut asker = Ws::hello(&relay, "consumer", "watcher");
+    asker.text(r#"{"type":"roster","id":"r"}"#);
+    let roster = asker.json();
+    let claimed = roster["entries"].as_array().unwrap();
+    assert_eq!(claimed.len(), 15, "of 16 MiB");
+    assert!(claimed.iter().any(|entry| entry["session"].as_str().unwrap() == name(19)), "the latest stand");
+}
+
+// ── what a connection makes the relay remember, and tell ──
+
+#[test]
+fn the_subscriptions_of_one_connection_are_bounded_in_bytes() {
+    let relay = Relay::plain();
+    let mut ws = Ws::hello(&relay, "consumer", "watcher");
+    let long = "x".repeat(1 << 20);
+    for members in [
+        format!(r#""filter":{{"agent":"{long}"}}"#),
+        format!(r#""filter":{{"agent":"a"}},"from":[{{"session":"{long}","seq":1}}]"#),
+    ] {
+        for index in 0..15 {
+            ws.subscribe(&format!("s{index}"), &members);
+        }
+        ws.text(format!(r#"{{"type":"subscribe","id":"over",{members}}}"#));
+        let error = ws.expect_error("limit-exceeded");
+        assert!(error["detail"].as_str().unwrap().contains("16777216 bytes"), "{error}");
+        // What an ended one held is free again.
+        ws.text(r#"{"type":"unsubscribe","id":"s3"}"#);
+        ws.json();
+        ws.subscribe("over", &members);
+        for id in (0..15).filter(|index| *index != 3).map(|index| format!("s{index}")).chain(["over".to_owned()]) {
+            ws.text(format!(r#"{{"type":"unsubscribe","id":"{id}"}}"#));
+            ws.json();
+        }
+    }
+}
+
+#[test]
+fn a_roster_that_no_queue_could_take_is_refused() {
+    let relay = Relay::start(|options| {
+        options.env("AEP_MAX_BODY", 65_536);
+    });
+    let declared = format!(r#"{{"control":{{"accepts":[],"note":"{}"}}}}"#, "x".repeat(40_000));
+    let mut emitter = Ws::hello_with(&relay, "both", "worker", &declared);
+    for (session, fits) in [("s1", true), ("s2", true), ("s3", true), ("s4", false)] {
+        emitter.text(event(session, 1).build());
+        emitter.text(r#"{"type":"roster","id":"r"}"#);
+        if fits {
+            assert_eq!(emitter.json()["type"], "roster", "{session}");
+        } else {
+            let error = emitter.expect_error("limit-exceeded");
+            assert_eq!(error["id"], "r");
+            assert!(error["detail"].as_str().unwrap().contains("AEP_QUEUE_BYTES"), "{error}");
+        }
+    }
+    emitter.sync();
+}
+
+#[test]
+fn sessions_with_very_long_names_are_not_kept_for_the_closing_frame() {
+    let mut relay = Relay::plain();
+    let mut alone = Ws::consumer(&relay, "{}");
+    let mut several = Ws::consumer(&relay, "{}");
+    several.subscribe("other", r#""filter":{"agent":"nobody"}"#);
+    let events = [event(&"x".repeat(4097), 7).build(), event(&"y".repeat(4096), 8).build()];
+    relay.publish(&events);
+    for ws in [&mut alone, &mut several] {
+        assert_eq!(HashSet::from([ws.message(), ws.message()]), HashSet::from_iter(events.clone()));
+    }
+    assert!(relay.term().success());
+    for ws in [&mut alone, &mut several] {
+        let closing = ws.json();
+        let sequences: Vec<u64> =
+            closing["delivered"].as_array().unwrap().iter().map(|at| at["seq"].as_u64().unwrap()).collect();
+        assert_eq!(sequences, [8]);
+    }
+}
+
 // ── hello ──
 
 /// A hello of exactly so many bytes.

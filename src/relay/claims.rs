@@ -5,7 +5,7 @@
 //! keeps the [`Claims`] table (who claims it: routing). Changes ride with the events that cause them, through the
 //! FIFO lane to the owner, so a claim stands before its event reaches any consumer.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use crate::engine::service::{ConnId, CoreId};
@@ -90,12 +90,15 @@ impl Claims {
     }
 }
 
-/// The sessions one connection claims, oldest first; bounded, the oldest lapses.
+/// The sessions one connection claims, oldest first; bounded in number and in the bytes of their names, the oldest
+/// lapses.
 #[derive(Debug, Default)]
 pub struct ClaimedSessions {
-    order: VecDeque<(u64, Arc<str>)>,
+    by_age: BTreeMap<u64, Arc<str>>,
     since: HashMap<Arc<str>, u64>,
     next: u64,
+    /// Of all names together.
+    bytes: usize,
 }
 
 impl ClaimedSessions {
@@ -105,39 +108,35 @@ impl ClaimedSessions {
             return false;
         }
         let name: Arc<str> = session.into();
-        self.order.push_back((self.next, Arc::clone(&name)));
+        self.bytes += name.len();
+        self.by_age.insert(self.next, Arc::clone(&name));
         self.since.insert(name, self.next);
         self.next += 1;
         true
     }
 
-    /// The oldest claim, taken out, if there are more than `max`.
-    pub fn lapse(&mut self, max: usize) -> Option<Arc<str>> {
-        if self.since.len() <= max {
+    /// The oldest claim, taken out, if there are more than `max` or their names have more than `bytes_max` bytes.
+    pub fn lapse(&mut self, max: usize, bytes_max: usize) -> Option<Arc<str>> {
+        if self.since.len() <= max && self.bytes <= bytes_max {
             return None;
         }
-        while let Some((number, name)) = self.order.pop_front() {
-            if self.since.get(&name) == Some(&number) {
-                self.since.remove(&name);
-                return Some(name);
-            }
-        }
-        None
+        let (_, oldest) = self.by_age.pop_first()?;
+        self.since.remove(&oldest);
+        self.bytes -= oldest.len();
+        Some(oldest)
     }
 
     /// Ends the claim on `session`; whether it stood.
     pub fn end(&mut self, session: &str) -> bool {
-        let stood = self.since.remove(session).is_some();
-        // Ended claims leave a stale entry in the order; swept when they outnumber the standing ones.
-        if self.order.len() > 2 * self.since.len() + 16 {
-            self.order.retain(|(number, name)| self.since.get(name) == Some(number));
-        }
-        stood
+        let Some(number) = self.since.remove(session) else { return false };
+        self.by_age.remove(&number);
+        self.bytes -= session.len();
+        true
     }
 
     /// The claimed sessions, oldest first.
     pub fn iter(&self) -> impl Iterator<Item = &str> {
-        self.order.iter().filter(|(number, name)| self.since.get(name) == Some(number)).map(|(_, name)| &**name)
+        self.by_age.values().map(|name| &**name)
     }
 }
 
@@ -171,11 +170,24 @@ mod tests {
             assert!(claimed.begin(name));
         }
         assert!(!claimed.begin("a"), "a standing claim is not renewed");
-        assert_eq!(claimed.lapse(2).as_deref(), Some("a"));
-        assert_eq!(claimed.lapse(2), None);
+        assert_eq!(claimed.lapse(2, 100).as_deref(), Some("a"));
+        assert_eq!(claimed.lapse(2, 100), None);
         assert!(claimed.end("b"));
         assert!(claimed.begin("b"));
         assert_eq!(claimed.iter().collect::<Vec<_>>(), ["c", "b"]);
+    }
+
+    #[test]
+    fn names_over_their_bytes_make_the_oldest_claims_lapse() {
+        let mut claimed = ClaimedSessions::default();
+        for name in ["oldest", "a", "b"] {
+            claimed.begin(name);
+        }
+        assert_eq!(claimed.lapse(100, 8), None);
+        claimed.begin("c");
+        assert_eq!(claimed.lapse(100, 8).as_deref(), Some("oldest"));
+        assert_eq!(claimed.lapse(100, 8), None);
+        assert_eq!(claimed.iter().collect::<Vec<_>>(), ["a", "b", "c"]);
     }
 
     #[test]
@@ -185,6 +197,7 @@ mod tests {
             claimed.begin(&format!("s{round}"));
             claimed.end(&format!("s{round}"));
         }
-        assert!(claimed.order.len() <= 17);
+        assert!(claimed.by_age.is_empty() && claimed.since.is_empty());
+        assert_eq!(claimed.bytes, 0);
     }
 }

@@ -8,6 +8,7 @@
 use std::sync::Arc;
 
 use crate::engine::service::{ConnId, Outbox, Pushed, Run};
+use crate::limits::CLOSING_NAME_BYTES_MAX;
 
 use super::class::{ClassId, Member, Piece};
 use super::event::{Capture, Event, Position, Severity};
@@ -88,7 +89,7 @@ impl Reader {
         }
         let run = self.frames.run(out, event, class.key.binding, ceiling);
         let needs_name = class.log.is_some();
-        let at = event.session().zip(event.position()).filter(|_| needs_name);
+        let at = event.session().zip(event.position()).filter(|(session, _)| needs_name && is_named(session));
         let named = at.map(|(session, position)| (self.name(session), position));
         let Some(class) = self.classes.class_mut(id) else { return };
         class.bytes += u64::from(run.len);
@@ -161,7 +162,7 @@ impl Reader {
         session: Option<&str>,
         position: Option<Position>,
     ) {
-        let (Some(session), Some(position)) = (session, position) else { return };
+        let (Some(session), Some(position)) = (session.filter(|session| is_named(session)), position) else { return };
         if self.peers.get(conn).is_none_or(|peer| peer.positions.is_none()) {
             return;
         }
@@ -308,6 +309,11 @@ impl Reader {
         // Queued bytes that are not the class's only make this keep more than it must.
         log.settle(class.bytes.saturating_sub(most as u64));
     }
+}
+
+/// Whether a `closing` frame names positions of that session.
+const fn is_named(session: &str) -> bool {
+    session.len() <= CLOSING_NAME_BYTES_MAX
 }
 
 /// Pieces as few runs: each with the number of pieces before it and where it ends in the class's stream.

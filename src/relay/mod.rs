@@ -56,7 +56,7 @@ use crate::ops::metrics::{CoreMetrics, Endpoint, EvictionCause, RejectionCode, R
 use crate::wire::http1::chunk::StreamFraming;
 use crate::wire::websocket::close::CloseCode;
 
-use error::{Code, Fields, json_response};
+use error::{Code, Fields, Refusal, json_response};
 use event::Parser;
 use frames::Binding;
 use gather::{Asker, Gather, Gathered, Gatherings, What};
@@ -310,8 +310,8 @@ impl Relay {
                 self.send_to_core(out, from, RelayMail::Gathered(Gathered { token, entries }));
             }
             RelayMail::Gathered(part) => {
-                if let Some((asker, entries)) = self.gatherings.take(&part) {
-                    self.answer_gathered(out, asker, &entries);
+                if let Some((asker, entries)) = self.gatherings.take(&part, self.answer_bytes_max()) {
+                    self.answer_gathered(out, asker, entries);
                 }
             }
         }
@@ -509,33 +509,56 @@ impl Relay {
         }
     }
 
-    /// This core's part.
-    fn entries(&self, what: What) -> Vec<u8> {
+    /// An answer may hold what a write queue holds. Entries repeat what a client declared, once for each session it
+    /// claims, so a single connection could make the answers of all others as large as it likes.
+    fn answer_bytes_max(&self) -> usize {
+        self.shared.limits.write_queue_bytes_max
+    }
+
+    /// This core's part; `None` if it is more than an answer may hold.
+    fn entries(&self, what: What) -> Option<Vec<u8>> {
+        let bytes_max = self.answer_bytes_max();
         let mut entries = Vec::new();
         for (conn, party) in self.parties.iter() {
             match what {
-                What::Roster => party.write_roster(&mut entries),
+                What::Roster => party.write_roster(&mut entries, bytes_max),
                 What::Connections => {
                     let subscriptions = self.reader.peer(conn).map_or(0, |peer| peer.subs.len());
                     party.write_connection(&mut entries, subscriptions);
                 }
             }
+            if entries.len() > bytes_max {
+                return None;
+            }
         }
-        entries
+        Some(entries)
     }
 
-    fn answer_gathered(&mut self, out: &mut dyn Outbox<RelayMail>, asker: Asker, entries: &[u8]) {
+    fn answer_gathered(&mut self, out: &mut dyn Outbox<RelayMail>, asker: Asker, entries: Option<Vec<u8>>) {
+        let bytes_max = self.answer_bytes_max();
+        let too_large = || format!("AEP_QUEUE_BYTES: the answer is over {bytes_max} bytes");
         match asker {
             Asker::Roster { conn, id } => {
-                self.reader.push_frame(out, conn, &frame::roster(&id, entries));
+                let answer = match entries {
+                    Some(entries) => frame::roster(&id, &entries),
+                    None => frame::error(Some(&id), Code::LimitExceeded, &too_large()),
+                };
+                self.reader.push_frame(out, conn, &answer);
                 self.answered(out, conn);
             }
             Asker::Connections { conn, fields } => {
-                let mut body = b"{\"connections\":".to_vec();
-                body.extend_from_slice(entries);
-                body.push(b'}');
-                out.respond(conn, json_response(200, fields, body));
-                self.answered_with(Endpoint::Connections, 200);
+                let response = match entries {
+                    Some(entries) => {
+                        let mut body = b"{\"connections\":".to_vec();
+                        body.extend_from_slice(&entries);
+                        body.push(b'}');
+                        json_response(200, fields, body)
+                    }
+                    None => Refusal::new(Code::LimitExceeded, too_large()).response(fields),
+                };
+                let status = response.status;
+                out.respond(conn, response);
+                self.answered_with(Endpoint::Connections, status);
             }
         }
     }

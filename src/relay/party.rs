@@ -142,9 +142,13 @@ pub struct Party {
 
 impl Party {
     /// Its roster entries, one per claimed session, after `out`'s own with commas between.
-    pub fn write_roster(&self, out: &mut Vec<u8>) {
+    /// Ends early once `out` is over `bytes_max`.
+    pub fn write_roster(&self, out: &mut Vec<u8>, bytes_max: usize) {
         let Some(hello) = &self.hello else { return };
         for session in self.claims.iter() {
+            if out.len() > bytes_max {
+                return;
+            }
             separate(out);
             out.extend_from_slice(b"{\"session\":");
             json::write_string(out, session);
@@ -250,7 +254,7 @@ mod tests {
         };
         party.claims.begin("s\"1");
         let (mut roster, mut connection) = (Vec::new(), Vec::new());
-        party.write_roster(&mut roster);
+        party.write_roster(&mut roster, usize::MAX);
         party.write_connection(&mut connection, 3);
         assert_eq!(
             String::from_utf8(roster).unwrap(),

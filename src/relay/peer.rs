@@ -124,6 +124,8 @@ pub struct Peer {
     pub binding: Binding,
     /// Its subscriptions, in the order they were made.
     pub subs: Vec<SubRef>,
+    /// Bytes of the requests that made them.
+    pub weight: usize,
     /// Events dropped toward it and not announced yet (§9).
     pub dropped: u64,
     /// Cut, or ending: nothing more is delivered.

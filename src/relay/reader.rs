@@ -36,6 +36,8 @@ pub struct Wanted {
     pub live: bool,
     /// The client's name for it, on a WebSocket.
     pub id: Option<Box<str>>,
+    /// Bytes of the request.
+    pub weight: usize,
 }
 
 /// The reader role of one core.
@@ -123,7 +125,16 @@ impl Reader {
         let by_id = (binding == Binding::WebSocket).then(Box::default);
         self.peers.insert(
             conn,
-            Peer { binding, subs: Vec::new(), dropped: 0, ended: false, positions: None, commands: None, by_id },
+            Peer {
+                binding,
+                subs: Vec::new(),
+                weight: 0,
+                dropped: 0,
+                ended: false,
+                positions: None,
+                commands: None,
+                by_id,
+            },
         );
     }
 
@@ -149,7 +160,7 @@ impl Reader {
     /// [`Reader::take_registered`].
     pub fn subscribe(&mut self, out: &mut dyn Outbox<RelayMail>, conn: ConnId, wanted: Wanted) {
         let Some(peer) = self.peers.get(conn) else { return };
-        let Wanted { filter, ceiling, from, live, id } = wanted;
+        let Wanted { filter, ceiling, from, live, id, weight } = wanted;
         let binding = peer.binding;
         let key = ClassKey { filter: Arc::new(filter), ceiling, binding };
         let (class, interest) = self.classes.join(key, self.shared.limits.sessions_max);
@@ -164,12 +175,14 @@ impl Reader {
             live: 0,
             joined: 0,
             id: id.clone(),
+            weight,
             replay,
             judged: None,
             covered,
         });
         if let Some(peer) = self.peers.get_mut(conn) {
             peer.subs.push(sub);
+            peer.weight += weight;
             if let (Some(by_id), Some(id)) = (&mut peer.by_id, id) {
                 by_id.insert(id, sub);
             }
@@ -246,10 +259,23 @@ impl Reader {
 
     /// Ends a subscription. Nothing of it is delivered any more.
     pub fn unsubscribe(&mut self, out: &mut dyn Outbox<RelayMail>, sub: SubRef) {
-        let Some(subscription) = self.subscriptions.get(sub) else { return };
+        let Some(subscription) = self.take_subscription(out, sub) else { return };
         let conn = subscription.conn;
+        if let Some(peer) = self.peers.get_mut(conn) {
+            peer.subs.retain(|other| *other != sub);
+            peer.weight -= subscription.weight;
+            if let (Some(by_id), Some(id)) = (&mut peer.by_id, &subscription.id) {
+                by_id.remove(id);
+            }
+        }
+        self.replace_first(out, conn);
+        self.next_replay(out, conn);
+    }
+
+    /// Takes a subscription out of everything but its peer.
+    fn take_subscription(&mut self, out: &mut dyn Outbox<RelayMail>, sub: SubRef) -> Option<Subscription> {
         self.displace(out, sub);
-        let Some(subscription) = self.subscriptions.remove(sub) else { return };
+        let subscription = self.subscriptions.remove(sub)?;
         if subscription.is_answered() {
             self.shared.subscribers.fetch_sub(1, Ordering::Relaxed);
             self.metrics.subscriptions.lower(1);
@@ -260,14 +286,7 @@ impl Reader {
         if let Some(interest) = self.classes.leave(subscription.class) {
             self.withdraw(&interest);
         }
-        if let Some(peer) = self.peers.get_mut(conn) {
-            peer.subs.retain(|other| *other != sub);
-            if let (Some(by_id), Some(id)) = (&mut peer.by_id, &subscription.id) {
-                by_id.remove(id);
-            }
-        }
-        self.replace_first(out, conn);
-        self.next_replay(out, conn);
+        Some(subscription)
     }
 
     fn withdraw(&mut self, interest: &Arc<Filter>) {
@@ -279,8 +298,10 @@ impl Reader {
 
     /// The connection is over.
     pub fn remove_peer(&mut self, out: &mut dyn Outbox<RelayMail>, conn: ConnId) {
-        while let Some(sub) = self.peers.get(conn).and_then(|peer| peer.subs.last().copied()) {
-            self.unsubscribe(out, sub);
+        // All at once: nothing is delivered any more, so what is left need not be put in place after each.
+        let subs = self.peers.get_mut(conn).map(|peer| std::mem::take(&mut peer.subs)).unwrap_or_default();
+        for sub in subs {
+            self.take_subscription(out, sub);
         }
         self.peers.remove(conn);
     }

@@ -154,7 +154,8 @@ impl Relay {
     /// the same session again.
     fn lapse_claims(&mut self, out: &mut dyn Outbox<RelayMail>, conn: ConnId) {
         let max = self.shared.limits.claims_per_connection_max;
-        while let Some(session) = self.parties.get_mut(conn).and_then(|party| party.claims.lapse(max)) {
+        let bytes_max = self.shared.limits.remembered_bytes_max();
+        while let Some(session) = self.parties.get_mut(conn).and_then(|party| party.claims.lapse(max, bytes_max)) {
             self.lapsed.push((conn, session));
         }
         if !self.lapsed.is_empty() {
@@ -219,6 +220,12 @@ impl Relay {
             let detail = format!("AEP_MAX_SUBSCRIPTIONS: more than {max} subscriptions on one connection");
             return Err(Refusal::new(Code::LimitExceeded, detail));
         }
+        let weight = object.text.len();
+        let bytes_max = self.shared.limits.remembered_bytes_max();
+        if self.reader.peer(conn).is_some_and(|peer| peer.weight + weight > bytes_max) {
+            let detail = format!("{bytes_max} bytes: what the subscriptions of one connection may hold together");
+            return Err(Refusal::new(Code::LimitExceeded, detail));
+        }
         let bounds = self.ask_bounds();
         let filter = match frame::member(object, "filter") {
             Some(filter) => stream::filter(filter.text.as_bytes(), bounds)?,
@@ -241,7 +248,7 @@ impl Relay {
                 stream::capture(&level).map_err(as_invalid_filter)?
             }
         };
-        Ok(Wanted { filter, ceiling, from, live: true, id: Some(id.into()) })
+        Ok(Wanted { filter, ceiling, from, live: true, id: Some(id.into()), weight })
     }
 
     fn on_unsubscribe(&mut self, out: &mut dyn Outbox<RelayMail>, conn: ConnId, object: Value<'_>) {

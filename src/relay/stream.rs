@@ -45,7 +45,7 @@ pub fn wanted(target: Target<'_>, last_event_id: Option<&[u8]>, bounds: AskBound
     };
     // Any other value, and a broken one, is live.
     let live = parameter(target, "live", Code::BadRequest).ok().flatten().is_none_or(|live| live != "0");
-    Ok(Wanted { filter, ceiling, from, live, id: None })
+    Ok(Wanted { filter, ceiling, from, live, id: None, weight: target.query.len() })
 }
 
 /// The first value of a parameter; an empty one counts as absent.

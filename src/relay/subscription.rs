@@ -85,6 +85,8 @@ pub struct Subscription {
     pub joined: u64,
     /// The client's name for it, on a WebSocket.
     pub id: Option<Box<str>>,
+    /// Bytes of the request that made it: what filter, positions and id are bounded by.
+    pub weight: usize,
     /// Its replay, until that ends.
     pub replay: Option<Box<Replay>>,
     /// Asked positions of sessions nobody knew; each is judged when its session's first event comes (§3).
