@@ -82,6 +82,12 @@ impl Claims {
             Some(_) => Claimants::Several,
         }
     }
+
+    /// Whether nobody claims anything.
+    #[cfg(test)]
+    pub(super) fn is_empty(&self) -> bool {
+        self.by_session.is_empty()
+    }
 }
 
 /// The sessions one connection claims, oldest first; bounded in number and in the bytes of their names, the oldest

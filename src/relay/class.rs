@@ -158,4 +158,10 @@ impl Classes {
     pub fn candidates(&self, event: &Event<'_>, into: &mut Vec<ClassId>) {
         self.index.candidates(event, &mut |id| into.push(id));
     }
+
+    #[cfg(test)]
+    pub(super) fn check_empty(&self) {
+        assert_eq!((self.slab.iter().count(), self.by_key.len(), self.interests.len()), (0, 0, 0), "classes left");
+        assert!(self.index.is_empty(), "filters left");
+    }
 }

@@ -17,7 +17,7 @@ use super::ownership::{Fanout, RelayMail, SessionNote, SubRef};
 use super::reader::Reader;
 
 /// Records of a class's position log that are always worth settling.
-const LOG_RECORDS: usize = 256;
+const LOG_RECORDS: usize = if cfg!(test) { 8 } else { 256 };
 
 /// A subscription that an event is for, looked at singly.
 #[derive(Debug, Clone, Copy)]

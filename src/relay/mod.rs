@@ -35,6 +35,8 @@ pub mod position_log;
 pub mod reader;
 pub mod replay;
 pub mod session_cap;
+#[cfg(test)]
+mod simulation;
 pub mod slow_consumer;
 pub mod socket;
 pub mod stream;
@@ -559,5 +561,20 @@ impl Relay {
                 self.answered_with(Endpoint::Connections, status);
             }
         }
+    }
+
+    #[cfg(test)]
+    fn check_invariants(&self) {
+        self.owner.check_invariants();
+        self.reader.check_invariants();
+    }
+
+    /// Everybody has gone: nothing of them may be left.
+    #[cfg(test)]
+    fn check_empty(&self) {
+        assert!(self.is_quiescent(), "something waits for an answer");
+        assert_eq!((self.parties.len(), self.opening.len(), self.parked.len()), (0, 0, 0), "connections left");
+        self.owner.check_empty();
+        self.reader.check_empty();
     }
 }

@@ -30,10 +30,10 @@ use super::index::Index;
 use super::ownership::{Claimant, Command, Fanout, OwnedBatch, OwnerInput, RelayMail, Routed, SessionNote, Shared};
 use super::pages;
 
-/// Events admitted in one go before the turn moves on to its flush.
-const EVENTS_PER_TURN: usize = 512;
+/// Events admitted in one go before the turn moves on to its flush; few in tests, so that the simulation meets its edges.
+const EVENTS_PER_TURN: usize = if cfg!(test) { 8 } else { 512 };
 /// Page requests served in one go.
-const PAGES_PER_TURN: usize = 16;
+const PAGES_PER_TURN: usize = if cfg!(test) { 2 } else { 16 };
 
 /// Where an effect goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -432,6 +432,20 @@ impl Owner {
         self.metrics.commands.increment(CommandOutcome::Routed);
         let owned = OwnedBatch { batch, first_tick: tick, routed: Some(routed), ..OwnedBatch::default() };
         self.begin(routed.target.0, Box::new(owned));
+    }
+
+    #[cfg(test)]
+    pub(super) fn check_invariants(&self) {
+        let waiting: usize = self.inputs.iter().map(|(_, input)| input.weight()).sum();
+        assert_eq!(self.waiting_bytes, waiting);
+        assert!(!self.held || self.current.is_some(), "only a batch is held");
+    }
+
+    #[cfg(test)]
+    pub(super) fn check_empty(&self) {
+        assert!(self.is_idle() && !self.held && self.effects.is_empty());
+        assert!(self.claims.is_empty(), "claims left");
+        assert!(self.interest.is_empty(), "interests left");
     }
 }
 

@@ -13,9 +13,11 @@
 //! What is shared is a handful of atomics: the recency tick, the number of sessions, and each owner's oldest tick, with
 //! which the session cap is kept exactly without a lock or a scan (`session_cap.rs`).
 
-use std::hash::{BuildHasher, RandomState};
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicIsize, AtomicU64, AtomicUsize, Ordering};
+
+use siphasher::sip::SipHasher13;
 
 use crate::base::segment_pool::PoolBudget;
 use crate::engine::service::{ConnId, CoreId, Mail};
@@ -56,14 +58,15 @@ pub struct Shared {
     /// was claimed.
     sessions: AtomicIsize,
     oldest: Vec<AtomicU64>,
-    owners: RandomState,
+    /// Keys of the hash that tells a name's owner, so that nobody outside can choose one.
+    pub(super) owner_keys: (u64, u64),
 }
 
 impl Shared {
     /// What `cores` relays share under `limits`.
     #[must_use]
     pub fn new(limits: Limits, cores: usize, control: bool) -> Self {
-        let owners = RandomState::new();
+        let random = || RandomState::new().hash_one(cores);
         Self {
             replay_budget: PoolBudget::new(limits.replay_bytes_max),
             control,
@@ -75,7 +78,7 @@ impl Shared {
             tick: AtomicU64::new(1),
             sessions: AtomicIsize::new(0),
             oldest: (0..cores).map(|_| AtomicU64::new(NO_SESSION)).collect(),
-            owners,
+            owner_keys: (random(), random()),
             limits,
         }
     }
@@ -93,8 +96,10 @@ impl Shared {
         if cores == 1 {
             return CoreId(0);
         }
+        let mut hasher = SipHasher13::new_with_keys(self.owner_keys.0, self.owner_keys.1);
+        hasher.write(name.as_bytes());
         // The remainder is below CORES_MAX, so it fits.
-        CoreId(u16::try_from(self.owners.hash_one(name) % cores).unwrap_or(0))
+        CoreId(u16::try_from(hasher.finish() % cores).unwrap_or(0))
     }
 
     /// Takes `events` consecutive recency ticks; answers the first.

@@ -500,6 +500,31 @@ impl Reader {
             }
         }
     }
+
+    #[cfg(test)]
+    pub(super) fn check_invariants(&self) {
+        for (sub, subscription) in self.subscriptions.iter() {
+            let peer = self.peers.get(subscription.conn).unwrap();
+            assert!(peer.subs.contains(&sub));
+            let class = self.classes.class(subscription.class).unwrap();
+            match subscription.place {
+                Place::Nowhere => assert!(!subscription.is_answered()),
+                Place::Other(at) => assert_eq!(class.others[at as usize], sub),
+                Place::Member(at) => {
+                    assert_eq!(class.members[at as usize].sub, sub);
+                    assert!(peer.ended || self.can_be_member(subscription), "a member that is to be looked at singly");
+                }
+            }
+        }
+        assert!(self.unsettled.is_empty(), "pieces left behind a turn");
+    }
+
+    #[cfg(test)]
+    pub(super) fn check_empty(&self) {
+        assert_eq!((self.peers.len(), self.subscriptions.iter().count()), (0, 0));
+        assert!(self.requests.is_empty() && self.registered.is_empty());
+        self.classes.check_empty();
+    }
 }
 
 /// Up to where a peer's bytes have been handed to its socket; `u64::MAX` where none are queued.

@@ -149,4 +149,10 @@ impl Subscriptions {
     pub fn remove(&mut self, sub: SubRef) -> Option<Subscription> {
         self.slab.remove(sub.slot, sub.generation)
     }
+
+    /// All of them.
+    #[cfg(test)]
+    pub(super) fn iter(&self) -> impl Iterator<Item = (SubRef, &Subscription)> {
+        self.slab.iter().map(|(slot, generation, subscription)| (SubRef { slot, generation }, subscription))
+    }
 }

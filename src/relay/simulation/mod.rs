@@ -1,0 +1,118 @@
+//! The relays of several cores under one seed: random publishers, consumers, commands, slow sockets, and mail in every
+//! order that FIFO lanes allow; a shadow model says what each consumer must have been told.
+//!
+//! A failing run names its seed, cores and step; `AEP_SIMULATION_SEED=17 cargo test simulation` runs that one alone.
+
+mod check;
+mod client;
+mod machine;
+mod outbox;
+mod random;
+mod world;
+
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+
+use machine::Machine;
+use outbox::Kind;
+use random::Random;
+use world::World;
+
+use crate::limits::Limits;
+
+/// Runs in continuous integration.
+const SEEDS: u64 = 300;
+const STEPS: usize = 400;
+
+fn run(seed: u64) {
+    let cores = [1, 2, 4][usize::try_from(seed % 3).unwrap()];
+    let mut world = World::new(seed, cores);
+    let outcome = catch_unwind(AssertUnwindSafe(|| {
+        world.run(STEPS);
+        if seed.is_multiple_of(7) {
+            return world.say_goodbye();
+        }
+        world.rest();
+        world.check();
+        world.part_from_all();
+        world.machine.cores.iter().for_each(|core| core.relay.check_empty());
+        let shared = &world.machine.shared;
+        assert_eq!(shared.judgements.load(std::sync::atomic::Ordering::Relaxed), 0, "judgements left");
+        assert_eq!(shared.subscribers.load(std::sync::atomic::Ordering::Relaxed), 0, "subscribers left");
+        assert_eq!(shared.parties.load(std::sync::atomic::Ordering::Relaxed), 0, "parties left");
+    }));
+    if let Err(panic) = outcome {
+        let step = world.step;
+        eprintln!("simulation failed: AEP_SIMULATION_SEED={seed} ({cores} cores), step {step}, roomy {}", world.roomy);
+        resume_unwind(panic);
+    }
+}
+
+#[test]
+fn consumers_are_told_what_the_contract_promises() {
+    match std::env::var("AEP_SIMULATION_SEED") {
+        Ok(seed) => run(seed.parse().unwrap()),
+        Err(_) => (0..SEEDS).for_each(run),
+    }
+}
+
+/// Publishing one event after the other, the sessions held are those written last, whichever core they live on.
+#[test]
+fn the_session_cap_evicts_exactly_the_least_recently_written() {
+    for (seed, cores) in (0..40).zip([1, 2, 4, 4].into_iter().cycle()) {
+        let max = 4;
+        let mut world = World::capped(seed, cores, max);
+        let mut written: Vec<usize> = Vec::new();
+        let mut random = Random(seed);
+        for _ in 0..60 {
+            let session = random.index(world.sessions.len());
+            world.post_one(session);
+            world.rest();
+            written.retain(|other| *other != session);
+            written.push(session);
+            let expected = written.len().saturating_sub(max);
+            let mut held: Vec<usize> = world.held().iter().filter_map(|event| world.sent[*event].session).collect();
+            held.sort_unstable();
+            held.dedup();
+            let mut newest = written[expected..].to_vec();
+            newest.sort_unstable();
+            assert_eq!(held, newest, "seed {seed}, {cores} cores");
+        }
+    }
+}
+
+/// What the messages of one connection say of its claims holds, in whichever turn they are read.
+#[test]
+fn a_claim_that_lapses_and_is_made_again_in_one_turn_stands() {
+    for seed in 0..20 {
+        let cores = 1 + usize::try_from(seed % 2).unwrap();
+        let mut random = Random(seed);
+        let limits = Limits { claims_per_connection_max: 1, ..Limits::default() };
+        let mut machine = Machine::new(cores, limits, &mut random);
+        let (emitter, sender) = (machine.connect(0, Kind::WebSocket), machine.connect(cores - 1, Kind::WebSocket));
+        let hello = r#"{"type":"hello","versions":["0.1"],"role":"both","identity":{"agent":"a"},"capabilities":{"control":{"accepts":["control.cancel"]}}}"#;
+        let event = |id: &str, kind: &str, session: &str, seq: &str| {
+            format!(
+                r#"{{"aep":"0.1","id":"{id}","type":"{kind}","time":"2026-01-01T00:00:00Z","source":"x","agent":"a","session":"{session}"{seq}}}"#
+            )
+        };
+        let mut send = |machine: &mut Machine, at, texts: &[String]| {
+            let inbox = &mut machine.socket(at).unwrap().inbox;
+            inbox.extend(texts.iter().map(|text| text.clone().into_bytes()));
+            machine.rest(&mut random);
+        };
+        let claims = [("1", "s1"), ("2", "s2"), ("3", "s1")]
+            .map(|(seq, session)| event(&format!("e{seq}"), "progress.step", session, &format!(r#","seq":{seq}"#)));
+        send(&mut machine, emitter, &[hello.into()]);
+        send(&mut machine, emitter, &claims);
+        let commands = [event("c1", "control.cancel", "s1", ""), event("c2", "control.cancel", "s2", "")];
+        send(&mut machine, sender, &[vec![hello.into()], commands.to_vec()].concat());
+        let heard =
+            |machine: &mut Machine, at| String::from_utf8_lossy(&machine.socket(at).unwrap().received).into_owned();
+        assert!(heard(&mut machine, emitter).contains(r#""id":"c1""#), "seed {seed}: s1 is claimed");
+        let refused = heard(&mut machine, sender);
+        assert!(
+            refused.contains(r#""cause":"c2","code":"no-route""#) && !refused.contains(r#""c1""#),
+            "seed {seed}: {refused}"
+        );
+    }
+}
