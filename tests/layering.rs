@@ -151,7 +151,8 @@ impl Source {
 
     /// The code outside of unit tests and comments.
     fn production(&self) -> String {
-        if self.path.ends_with("tests.rs") || self.path.contains("/tests/") {
+        let of_tests = ["/tests/", "/simulation/"].iter().any(|room| self.path.contains(room));
+        if self.path.ends_with("tests.rs") || of_tests {
             return String::new();
         }
         let code = without_comments(&self.text);
