@@ -329,8 +329,7 @@ impl Relay {
             match (destination, mail) {
                 (Destination::Core(core), mail) => self.send_to_core(out, core, mail),
                 (Destination::Cores(cores), RelayMail::Fanout(fanout)) => {
-                    for core in (0..self.shared.cores()).filter(|core| cores & (1 << core) != 0) {
-                        let core = CoreId(u16::try_from(core).unwrap_or(0));
+                    for core in self.shared.every_core().filter(|core| cores & (1 << core.0) != 0) {
                         self.send_to_core(out, core, RelayMail::Fanout(Arc::clone(&fanout)));
                     }
                 }
@@ -403,9 +402,7 @@ impl Relay {
     fn has_room(&self, out: &dyn Outbox<RelayMail>) -> bool {
         !out.congested()
             && self.takes_ingest()
-            && (0..self.shared.cores())
-                .map(|core| CoreId(u16::try_from(core).unwrap_or(0)))
-                .all(|core| core == self.core || out.ingest_room(core))
+            && self.shared.every_core().all(|core| core == self.core || out.ingest_room(core))
     }
 
     /// Reads on from parked WebSockets when there is room.
@@ -501,10 +498,8 @@ impl Relay {
 
     /// Asks every core for its part of an answer.
     fn gather(&mut self, out: &mut dyn Outbox<RelayMail>, asker: Asker) {
-        let cores = self.shared.cores();
-        let gather = self.gatherings.begin(asker, cores);
-        for core in 0..cores {
-            let core = CoreId(u16::try_from(core).unwrap_or(0));
+        let gather = self.gatherings.begin(asker, self.shared.cores());
+        for core in self.shared.every_core() {
             self.send_to_core(out, core, RelayMail::Gather(gather));
         }
     }

@@ -89,6 +89,11 @@ impl Shared {
         self.oldest.len()
     }
 
+    /// Every core, ascending.
+    pub fn every_core(&self) -> impl Iterator<Item = CoreId> + use<> {
+        (0u16..).map(CoreId).take(self.cores())
+    }
+
     /// The owner of a session, or of an agent's live events.
     #[must_use]
     pub fn owner_of(&self, name: &str) -> CoreId {

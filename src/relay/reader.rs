@@ -188,8 +188,7 @@ impl Reader {
             }
         }
         self.replace_first(out, conn);
-        for owner in 0..self.shared.cores() {
-            let owner = CoreId(u16::try_from(owner).unwrap_or(0));
+        for owner in self.shared.every_core() {
             self.request(owner, OwnerInput::Register { sub, interest: interest.clone() });
         }
     }
@@ -290,8 +289,7 @@ impl Reader {
     }
 
     fn withdraw(&mut self, interest: &Arc<Filter>) {
-        for owner in 0..self.shared.cores() {
-            let owner = CoreId(u16::try_from(owner).unwrap_or(0));
+        for owner in self.shared.every_core() {
             self.request(owner, OwnerInput::Withdraw { interest: Arc::clone(interest) });
         }
     }
