@@ -158,10 +158,10 @@ impl Limits {
         (self.write_queue_bytes_max / 16).clamp(4 << 10, 512 << 10)
     }
 
-    /// Bytes of one page of a replay: a queue takes it whole.
+    /// Bytes of one page of a replay: a queue takes it whole, and it stays in the core's cache from the buffer to the socket.
     #[must_use]
     pub fn page_bytes(&self) -> usize {
-        (self.write_queue_bytes_max / 2).min(256 << 10)
+        (self.write_queue_bytes_max / 2).min(64 << 10)
     }
 
     /// The least `replay_bytes_max` for that many cores: below it, a core could be unable to admit an event of the

@@ -118,6 +118,7 @@ impl WriteQueue {
     pub(super) fn advance(&mut self, blocks: &mut Blocks, taken: usize) {
         debug_assert!(taken <= self.bytes, "a socket takes no more than it was given");
         self.bytes = self.bytes.saturating_sub(taken);
+        let had_head = self.head_left > 0;
         self.head_left = self.head_left.saturating_sub(u32::try_from(taken).unwrap_or(u32::MAX));
         let mut left = self.sent as usize + taken;
         self.sent = 0;
@@ -129,7 +130,7 @@ impl WriteQueue {
             left -= len as usize;
             self.pop_front(blocks);
         }
-        self.shrink();
+        self.shrink(if had_head { 0 } else { SLICES_KEPT });
     }
 
     /// Drops what is unsent, except the rest of a message begun (or of an HTTP head). `message_len` tells the length of the
@@ -236,8 +237,10 @@ impl WriteQueue {
         self.advance(blocks, 0);
     }
 
-    fn shrink(&mut self) {
-        if self.more.capacity() > SLICES_KEPT {
+    /// Gives back an emptied queue's room beyond that many slices. Behind a head all of it: what had to stay apart from the
+    /// head says nothing of what will be queued from now on, and an idle consumer should hold no memory for it.
+    fn shrink(&mut self, kept: usize) {
+        if self.more.capacity() > kept {
             self.more = VecDeque::new();
         }
     }

@@ -16,9 +16,6 @@ use super::frame;
 use super::ownership::{Fanout, RelayMail, SessionNote, SubRef};
 use super::reader::Reader;
 
-/// Records of a class's position log that are always worth settling.
-const LOG_RECORDS: usize = if cfg!(test) { 8 } else { 256 };
-
 /// A subscription that an event is for, looked at singly.
 #[derive(Debug, Clone, Copy)]
 struct Hit {
@@ -174,9 +171,9 @@ impl Reader {
     /// Settles positions that have certainly left; everything noted has been pushed.
     pub(super) fn settle_positions(&mut self, out: &dyn Outbox<RelayMail>, conn: ConnId) {
         let Some(own) = self.peers.get_mut(conn).and_then(|peer| peer.positions.as_mut()) else { return };
-        if own.log.unsettled() > LOG_RECORDS && out.queued_bytes(conn) < own.log.unsettled() {
-            // Fewer bytes are queued than records kept: nearly all of them have left.
-            own.log.settle(own.pushed - out.queued_bytes(conn) as u64);
+        if own.log.is_long() {
+            // Queued bytes that are not its own only make this keep more than it must.
+            own.log.settle(own.pushed.saturating_sub(out.queued_bytes(conn) as u64));
         }
     }
 
@@ -302,7 +299,7 @@ impl Reader {
     fn settle_log(&mut self, out: &dyn Outbox<RelayMail>, id: ClassId) {
         let Some(class) = self.classes.class_mut(id) else { return };
         let Some(log) = &mut class.log else { return };
-        if log.unsettled() < LOG_RECORDS.max(4 * class.members.len()) {
+        if !log.is_long() {
             return;
         }
         let most = class.members.iter().map(|member| out.queued_bytes(member.conn)).max().unwrap_or(0);

@@ -120,6 +120,16 @@ pub struct PageRequest {
     pub filter: Arc<Filter>,
     /// From where.
     pub cursor: Cursor,
+    /// What the page is written into.
+    pub memory: PageMemory,
+}
+
+/// The memory of a page. It travels with the request and comes back with the page, so that a replay allocates for its first
+/// page only: pages are large enough for the allocator to hand every one's memory back to the system and fetch it again.
+#[derive(Debug, Default)]
+pub struct PageMemory {
+    items: Vec<PageItem>,
+    bytes: Vec<u8>,
 }
 
 /// One item of a page.
@@ -180,6 +190,16 @@ impl Page {
         self.bytes.get(start as usize..start as usize + len as usize).unwrap_or_default()
     }
 
+    /// What the page was written into, for the next one; what one huge event made of it is given back.
+    #[must_use]
+    pub fn into_memory(self, bytes_max: usize) -> PageMemory {
+        let Self { mut items, mut bytes, .. } = self;
+        items.clear();
+        bytes.clear();
+        bytes.shrink_to(2 * bytes_max);
+        PageMemory { items, bytes }
+    }
+
     /// Bytes the page keeps alive.
     #[must_use]
     pub fn weight(&self) -> usize {
@@ -195,10 +215,9 @@ pub fn read(
     bytes_max: usize,
     request: PageRequest,
 ) -> Page {
-    let PageRequest { sub, filter, cursor } = request;
+    let PageRequest { sub, filter, cursor, memory: PageMemory { items, bytes } } = request;
     let Cursor { snapshot, announce, live, mut phase } = cursor;
-    let writer =
-        Writer { parser, filter: &filter, items: Vec::new(), bytes: Vec::new(), bytes_max, scanned: 0, named: None };
+    let writer = Writer { parser, filter: &filter, items, bytes, bytes_max, scanned: 0, named: None };
     let mut reading = Reading { directory, writer, snapshot, announce };
     let next = loop {
         if reading.writer.is_full() {

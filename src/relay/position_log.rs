@@ -5,6 +5,9 @@
 //! the log. A frame of which a part has left counts as handed over: whatever becomes of the connection, the rest of it
 //! still goes out. Records whose bytes have certainly left everywhere are *settled*: folded into a map from key to newest position.
 //!
+//! To find out what has left everywhere costs a look at every connection, so it is worth it only once the log has doubled
+//! since ([`PositionLog::is_long`]).
+//!
 //! Invariants: records ascend by `end`; a settled entry's `end` is below every record's; the map holds at most twice
 //! `keys_max` keys, of which the latest stay.
 
@@ -13,6 +16,9 @@ use std::hash::Hash;
 use std::ops::Range;
 
 use super::event::Position;
+
+/// Records that are always worth keeping; few in tests, so that the simulation meets the edge.
+const RECORDS_KEPT: usize = if cfg!(test) { 8 } else { 128 };
 
 /// One event of the stream.
 #[derive(Debug, Clone)]
@@ -28,13 +34,15 @@ pub struct PositionLog<K> {
     records: VecDeque<Record<K>>,
     settled: HashMap<K, (u64, Position)>,
     keys_max: usize,
+    /// Records from which on it is long.
+    long: usize,
 }
 
 impl<K: Hash + Eq + Clone> PositionLog<K> {
     /// An empty log that reports at most `keys_max` keys.
     #[must_use]
     pub fn new(keys_max: usize) -> Self {
-        Self { records: VecDeque::new(), settled: HashMap::new(), keys_max }
+        Self { records: VecDeque::new(), settled: HashMap::new(), keys_max, long: RECORDS_KEPT }
     }
 
     /// Notes where in the stream the frame of an event at `position` lies.
@@ -43,21 +51,20 @@ impl<K: Hash + Eq + Clone> PositionLog<K> {
         self.records.push_back(Record { frame, key, position });
     }
 
-    /// Records not settled yet.
+    /// Whether it is time to find out what can be settled.
     #[must_use]
-    pub fn unsettled(&self) -> usize {
-        self.records.len()
+    pub fn is_long(&self) -> bool {
+        self.records.len() >= self.long
     }
 
     /// Everything up to `offset` has left for good.
     pub fn settle(&mut self, offset: u64) {
         while self.records.front().is_some_and(|record| record.frame.end <= offset) {
-            let Some(Record { frame, key, position }) = self.records.pop_front() else { return };
+            let Some(Record { frame, key, position }) = self.records.pop_front() else { break };
             self.settle_one(frame.end, key, position);
         }
-        if self.records.is_empty() {
-            self.records.shrink_to(64);
-        }
+        self.records.shrink_to(RECORDS_KEPT.max(4 * self.records.len()));
+        self.long = RECORDS_KEPT.max(2 * self.records.len());
     }
 
     fn settle_one(&mut self, end: u64, key: K, position: Position) {
@@ -118,7 +125,7 @@ mod tests {
         log.push(250..300, "a", at(2));
         assert_eq!(log.handed(0, 250), HashMap::from([("a", (100, at(1))), ("b", (200, at(7)))]));
         log.settle(200);
-        assert_eq!(log.unsettled(), 1);
+        assert_eq!(log.records.len(), 1);
         assert_eq!(log.handed(0, 250), HashMap::from([("a", (100, at(1))), ("b", (200, at(7)))]));
         let begun = log.handed(0, 251);
         assert_eq!(begun, HashMap::from([("a", (300, at(2))), ("b", (200, at(7)))]), "a frame begun is completed");
@@ -126,6 +133,23 @@ mod tests {
         assert_eq!(log.handed(150, 250), HashMap::from([("b", (200, at(7)))]), "only what came after one joined");
         assert_eq!(log.beyond(200).map(|(frame, ..)| frame).collect::<Vec<_>>(), vec![250..300; 1]);
         assert_eq!(log.beyond(251).count(), 0, "a frame begun is not beyond");
+    }
+
+    #[test]
+    fn what_cannot_be_settled_makes_it_long_later() {
+        let mut log = PositionLog::new(4);
+        let mut looks = Vec::new();
+        for end in 1..=1000 {
+            log.push(end - 1..end, "a", at(end));
+            if log.is_long() {
+                looks.push(end);
+                log.settle(0);
+            }
+        }
+        assert_eq!(looks, [8, 16, 32, 64, 128, 256, 512]);
+        log.settle(u64::MAX);
+        assert_eq!((log.records.len(), log.is_long()), (0, false));
+        assert_eq!(log.handed(0, u64::MAX), HashMap::from([("a", (1000, at(1000)))]));
     }
 
     #[test]

@@ -18,7 +18,7 @@ use super::event::Capture;
 use super::filter::Filter;
 use super::frames::{Binding, Frames};
 use super::ownership::{OwnerInput, RelayMail, Shared, SubRef};
-use super::pages::{Cursor, Phase};
+use super::pages::{Cursor, PageMemory, Phase};
 use super::peer::{ByConn, OWN_MARK, OwnPositions, Peer};
 use super::slow_consumer::REASON_SHUTDOWN;
 use super::subscription::{Covered, From, Place, Replay, Subscription, Subscriptions};
@@ -53,6 +53,8 @@ pub struct Reader {
     pub(super) frames: Frames,
     /// Frames of the page being delivered, reused from page to page.
     pub(super) page_frames: Vec<u8>,
+    /// What finished pages were written into, for the next requests.
+    pub(super) page_memory: Vec<PageMemory>,
     pub(super) names: HashSet<Arc<str>>,
     /// Over how many names those that nobody uses any more are swept out.
     names_kept: usize,
@@ -80,6 +82,7 @@ impl Reader {
             unsettled: Vec::new(),
             frames: Frames::default(),
             page_frames: Vec::new(),
+            page_memory: Vec::new(),
             names: HashSet::new(),
             names_kept: 0,
             arrived,
@@ -296,12 +299,12 @@ impl Reader {
 
     /// The connection is over.
     pub fn remove_peer(&mut self, out: &mut dyn Outbox<RelayMail>, conn: ConnId) {
-        // All at once: nothing is delivered any more, so what is left need not be put in place after each.
-        let subs = self.peers.get_mut(conn).map(|peer| std::mem::take(&mut peer.subs)).unwrap_or_default();
-        for sub in subs {
+        // The peer first: nothing is delivered any more, so neither need what is left be put in place after each
+        // subscription, nor positions be carried over for somebody who cannot be told of them.
+        let Some(peer) = self.peers.remove(conn) else { return };
+        for sub in peer.subs {
             self.take_subscription(out, sub);
         }
-        self.peers.remove(conn);
     }
 
     /// The queue of a peer has run empty: go on with its replay, announce what it missed, put it back in its class.

@@ -12,9 +12,14 @@ use super::event::{Event, Parser, Position, Scope};
 use super::frame;
 use super::frames::append_frame;
 use super::ownership::{OwnerInput, RelayMail, SessionNote, SubRef};
-use super::pages::{Page, PageItem, PageRequest};
+use super::pages::{Cursor, Page, PageItem, PageRequest};
 use super::reader::Reader;
 use super::subscription::{Covered, From};
+
+/// A page's frames are queued in runs of about this size, which share delivery blocks; a longer run would need one of its own.
+const RUN_BYTES: usize = 32 << 10;
+/// Memories of pages kept for the next requests.
+const PAGE_MEMORY_KEPT: usize = 4;
 
 impl Reader {
     /// Goes on with a subscription's replay, if it is its turn: asks for the next page, or ends it.
@@ -38,7 +43,8 @@ impl Reader {
         let Some(cursor) = next.take() else { return };
         replay.outstanding = true;
         let owner = CoreId(u16::try_from(replay.current).unwrap_or(0));
-        self.request(owner, OwnerInput::ReadPage(Box::new(PageRequest { sub, filter, cursor })));
+        let memory = self.page_memory.pop().unwrap_or_default();
+        self.request(owner, OwnerInput::ReadPage(Box::new(PageRequest { sub, filter, cursor, memory })));
     }
 
     /// Whether no subscription made earlier on this connection is still replaying.
@@ -81,19 +87,34 @@ impl Reader {
     }
 
     /// A page has come: frame it for its subscription and go on when the socket has taken it.
-    pub fn on_page(&mut self, out: &mut dyn Outbox<RelayMail>, parser: &mut Parser, owner: CoreId, page: Page) {
+    pub fn on_page(&mut self, out: &mut dyn Outbox<RelayMail>, parser: &mut Parser, owner: CoreId, mut page: Page) {
+        let next = page.next.take();
+        self.take_page(out, parser, owner, &page, next);
+        if self.page_memory.len() < PAGE_MEMORY_KEPT {
+            self.page_memory.push(page.into_memory(self.shared.limits.page_bytes()));
+        }
+    }
+
+    fn take_page(
+        &mut self,
+        out: &mut dyn Outbox<RelayMail>,
+        parser: &mut Parser,
+        owner: CoreId,
+        page: &Page,
+        next: Option<Cursor>,
+    ) {
         self.note_arrival(owner, page.arrival);
-        self.remember_unknown(&page);
+        self.remember_unknown(page);
         let sub = page.sub;
         let Some(subscription) = self.subscriptions.get_mut(sub) else { return };
         let conn = subscription.conn;
         if let Some(replay) = &mut subscription.replay {
             replay.outstanding = false;
         }
-        self.deliver_page(out, parser, owner, conn, &page);
+        self.deliver_page(out, parser, owner, conn, page);
         let Some(subscription) = self.subscriptions.get_mut(sub) else { return };
         let Some(replay) = &mut subscription.replay else { return };
-        match page.next {
+        match next {
             Some(next) => {
                 if let Some(cursor) = replay.cursors.get_mut(replay.current) {
                     *cursor = Some(next);
@@ -198,6 +219,9 @@ impl Reader {
                     self.own_mark(conn, len);
                     self.note_position(conn, page.sub, len, Some(session), position);
                     self.metrics.deliveries.increment();
+                    if frames.len() >= RUN_BYTES {
+                        self.push_page(out, conn, &mut frames);
+                    }
                 }
             }
         }
@@ -215,7 +239,7 @@ impl Reader {
         }
         frames.clear();
         // One huge event must not pin memory for ever.
-        frames.shrink_to(2 * self.shared.limits.page_bytes());
+        frames.shrink_to(2 * RUN_BYTES);
     }
 
     /// Announces a gap, unless the same was announced already. `earliest` only rises, and with every further loss.
