@@ -1,17 +1,20 @@
 // A relay of the reference's shape on node:http and ws: what one writes first, in a page.
 //
-// Ingest with envelope checks, a replay buffer per session, attr-match by a walk over all subscribers, one JSON text and
-// one SSE block per event shared by its consumers, down-levelling left out (the load has no ceilings). Speaks enough of
-// the contract for aep-load: POST /events, GET /stream, /socket with hello and subscribe, resume by position.
+// Ingest with envelope checks, a replay buffer per session, attr-match by a walk over all subscribers, each of which
+// lowers the event to its ceiling and writes it out; the load has no ceilings, so here that is its JSON text, made for each.
+// With SHARED_TEXT=1 the text and the SSE block are made once per event and shared: the first thing one would tune.
+// Speaks enough of the contract for aep-load: POST /events, GET /stream, /socket with hello and subscribe, resume by
+// position.
 
 import { createServer } from 'node:http';
 import { WebSocketServer } from 'ws';
 
 const BUFFER = 10_000;
 const SESSIONS_MAX = 500;
+const SHARED_TEXT = process.env.SHARED_TEXT === '1';
 const REQUIRED = ['id', 'type', 'time', 'source', 'agent', 'session'];
 
-/** session → { events: [{ ev, text }], ids: Set } ; insertion order is recency. */
+/** session → { events, ids: Set } ; insertion order is recency. */
 const sessions = new Map();
 /** { filter, deliver } */
 const subscribers = new Set();
@@ -42,7 +45,7 @@ function matches(filter, ev) {
 
 const before = (a, b) => (a.epoch ?? 0) - (b.epoch ?? 0) || a.seq - b.seq;
 
-function keep(ev, text) {
+function keep(ev) {
   const held = sessions.get(ev.session) ?? { events: [], ids: new Set() };
   sessions.delete(ev.session);
   sessions.set(ev.session, held);
@@ -51,26 +54,32 @@ function keep(ev, text) {
   if (held.ids.has(id)) return;
   held.ids.add(id);
   let place = held.events.length;
-  while (place > 0 && before(held.events[place - 1].ev, ev) > 0) place--;
-  held.events.splice(place, 0, { ev, text });
+  while (place > 0 && before(held.events[place - 1], ev) > 0) place--;
+  held.events.splice(place, 0, ev);
   if (held.events.length > BUFFER) {
     const [gone] = held.events.splice(0, 1);
-    held.ids.delete(`${gone.ev.source}\n${gone.ev.id}`);
+    held.ids.delete(`${gone.source}\n${gone.id}`);
   }
 }
 
-const block = (ev, text) => `id: ${ev.session}:${ev.epoch ?? 0}:${ev.seq}\nevent: ${ev.type}\ndata: ${text}\n\n`;
+/** A form of an event: made for this consumer alone, or once and kept beside the event's other forms. */
+function form(shared, name, make) {
+  return SHARED_TEXT ? (shared[name] ??= make()) : make();
+}
+const json = (ev, shared) => form(shared, 'json', () => JSON.stringify(ev));
+const block = (ev, shared) => form(
+  shared, 'sse', () => `id: ${ev.session}:${ev.epoch ?? 0}:${ev.seq}\nevent: ${ev.type}\ndata: ${json(ev, shared)}\n\n`);
 
-function ingest(ev, text) {
-  keep(ev, text);
-  const shared = { sse: null };
-  for (const subscriber of subscribers) if (matches(subscriber.filter, ev)) subscriber.deliver(ev, text, shared);
+function ingest(ev) {
+  keep(ev);
+  const shared = {};
+  for (const subscriber of subscribers) if (matches(subscriber.filter, ev)) subscriber.deliver(ev, shared);
 }
 
 function replay(from, filter, deliver) {
   for (const { session, epoch = 0, seq } of from) {
-    for (const { ev, text } of sessions.get(session)?.events ?? []) {
-      if (before(ev, { epoch, seq }) > 0 && matches(filter, ev)) deliver(ev, text, { sse: null });
+    for (const ev of sessions.get(session)?.events ?? []) {
+      if (before(ev, { epoch, seq }) > 0 && matches(filter, ev)) deliver(ev, {});
     }
   }
 }
@@ -93,9 +102,9 @@ function onEvents(req, res) {
       try { ev = JSON.parse(text); } catch { return answer(res, 400, { error: 'invalid-json' }); }
       const fault = invalid(ev);
       if (fault) return answer(res, 400, { error: 'invalid-event', detail: fault });
-      events.push([ev, text]);
+      events.push(ev);
     }
-    for (const [ev, text] of events) ingest(ev, text);
+    for (const ev of events) ingest(ev);
     answer(res, 202, { accepted: events.length });
   });
 }
@@ -105,7 +114,7 @@ function onStream(req, res, url) {
   const from = JSON.parse(url.searchParams.get('from') || '[]');
   res.writeHead(200, { 'Content-Type': 'text/event-stream', 'Cache-Control': 'no-cache, no-transform' });
   res.write(': open\n\n');
-  const deliver = (ev, text, shared) => res.write((shared.sse ??= block(ev, text)));
+  const deliver = (ev, shared) => res.write(block(ev, shared));
   replay(from, filter, deliver);
   const subscriber = { filter, deliver };
   subscribers.add(subscriber);
@@ -131,13 +140,13 @@ new WebSocketServer({ server, path: '/socket', perMessageDeflate: false }).on('c
     if (type === 'hello') ws.send(JSON.stringify({ type: 'hello', versions: ['0.1'], role: 'both' }));
     else if (type === 'ping') ws.send(JSON.stringify({ type: 'pong', t: message.t }));
     else if (type === 'subscribe') {
-      const deliver = (_ev, sent) => ws.send(sent);
+      const deliver = (ev, shared) => ws.send(json(ev, shared));
       ws.send(JSON.stringify({ type: 'subscribed', id }));
       replay(from, filter, deliver);
       const subscriber = { filter, deliver };
       own.push(subscriber);
       subscribers.add(subscriber);
-    } else if (!invalid(message)) ingest(message, text);
+    } else if (!invalid(message)) ingest(message);
   });
   ws.on('close', () => own.forEach((subscriber) => subscribers.delete(subscriber)));
   ws.on('error', () => {});
