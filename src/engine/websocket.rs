@@ -28,8 +28,8 @@ pub(super) struct WebSocket {
     /// When something was last heard of the peer.
     heard_at: Now,
     pinged_at: Now,
-    ping_interval: Duration,
-    silence_max: Duration,
+    ping_interval_ms: u32,
+    silence_max_ms: u32,
     /// Bytes of pongs queued since none was.
     pong_bytes: usize,
     /// Bytes that must leave the queue until the last of them has.
@@ -76,8 +76,8 @@ impl WebSocket {
             state: State::Open,
             heard_at: now,
             pinged_at: now,
-            ping_interval: upgrade.ping_interval,
-            silence_max: upgrade.silence_max,
+            ping_interval_ms: milliseconds(upgrade.ping_interval),
+            silence_max_ms: milliseconds(upgrade.silence_max),
             pong_bytes: 0,
             pongs_end: 0,
         }
@@ -163,7 +163,7 @@ impl WebSocket {
         if !read {
             self.heard_at = now;
         }
-        let dropped_at = self.heard_at.after(self.silence_max);
+        let dropped_at = self.heard_at.after(Duration::from_millis(self.silence_max_ms.into()));
         if dropped_at.is_due(now) {
             return Silence::TooLong;
         }
@@ -177,8 +177,13 @@ impl WebSocket {
     }
 
     fn ping_at(&self) -> Deadline {
-        self.heard_at.max(self.pinged_at).after(self.ping_interval)
+        self.heard_at.max(self.pinged_at).after(Duration::from_millis(self.ping_interval_ms.into()))
     }
+}
+
+/// As each connection keeps it.
+fn milliseconds(duration: Duration) -> u32 {
+    u32::try_from(duration.as_millis()).unwrap_or(u32::MAX)
 }
 
 #[cfg(test)]

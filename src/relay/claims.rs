@@ -94,6 +94,12 @@ impl Claims {
 /// lapses.
 #[derive(Debug, Default)]
 pub struct ClaimedSessions {
+    /// Boxed, and none without a claim: most connections only watch.
+    claimed: Option<Box<Claimed>>,
+}
+
+#[derive(Debug, Default)]
+struct Claimed {
     by_age: BTreeMap<u64, Arc<str>>,
     since: HashMap<Arc<str>, u64>,
     next: u64,
@@ -104,39 +110,45 @@ pub struct ClaimedSessions {
 impl ClaimedSessions {
     /// Claims `session`; whether that is new.
     pub fn begin(&mut self, session: &str) -> bool {
-        if self.since.contains_key(session) {
+        let Claimed { by_age, since, next, bytes } = &mut **self.claimed.get_or_insert_default();
+        if since.contains_key(session) {
             return false;
         }
         let name: Arc<str> = session.into();
-        self.bytes += name.len();
-        self.by_age.insert(self.next, Arc::clone(&name));
-        self.since.insert(name, self.next);
-        self.next += 1;
+        *bytes += name.len();
+        by_age.insert(*next, Arc::clone(&name));
+        since.insert(name, *next);
+        *next += 1;
         true
     }
 
     /// The oldest claim, taken out, if there are more than `max` or their names have more than `bytes_max` bytes.
     pub fn lapse(&mut self, max: usize, bytes_max: usize) -> Option<Arc<str>> {
-        if self.since.len() <= max && self.bytes <= bytes_max {
+        let Claimed { by_age, since, bytes, .. } = &mut **self.claimed.as_mut()?;
+        if since.len() <= max && *bytes <= bytes_max {
             return None;
         }
-        let (_, oldest) = self.by_age.pop_first()?;
-        self.since.remove(&oldest);
-        self.bytes -= oldest.len();
+        let (_, oldest) = by_age.pop_first()?;
+        since.remove(&oldest);
+        *bytes -= oldest.len();
         Some(oldest)
     }
 
     /// Ends the claim on `session`; whether it stood.
     pub fn end(&mut self, session: &str) -> bool {
-        let Some(number) = self.since.remove(session) else { return false };
-        self.by_age.remove(&number);
-        self.bytes -= session.len();
+        let Some(claimed) = &mut self.claimed else { return false };
+        let Some(number) = claimed.since.remove(session) else { return false };
+        claimed.by_age.remove(&number);
+        claimed.bytes -= session.len();
+        if claimed.since.is_empty() {
+            self.claimed = None;
+        }
         true
     }
 
     /// The claimed sessions, oldest first.
     pub fn iter(&self) -> impl Iterator<Item = &str> {
-        self.by_age.values().map(|name| &**name)
+        self.claimed.iter().flat_map(|claimed| claimed.by_age.values()).map(|name| &**name)
     }
 }
 
@@ -197,7 +209,10 @@ mod tests {
             claimed.begin(&format!("s{round}"));
             claimed.end(&format!("s{round}"));
         }
-        assert!(claimed.by_age.is_empty() && claimed.since.is_empty());
-        assert_eq!(claimed.bytes, 0);
+        assert!(claimed.claimed.is_none());
+        claimed.begin("one");
+        claimed.begin("two");
+        claimed.end("one");
+        assert_eq!(claimed.claimed.map(|claimed| (claimed.by_age.len(), claimed.bytes)), Some((1, 3)));
     }
 }
