@@ -577,3 +577,29 @@ fn many_subscriptions_of_one_connection_are_allowed_up_to_the_limit() {
     drop(socket);
     wait_until("all of them are forgotten", || relay.count("subscribers") == 0);
 }
+
+#[test]
+fn a_subscription_is_known_by_its_name_among_few_and_among_many() {
+    let relay = Relay::plain();
+    let mut socket = Ws::hello(&relay, "consumer", "watcher");
+    let subscribe = |n: usize| format!(r#"{{"type":"subscribe","id":"{n}","filter":{{"session":"s{n}"}}}}"#);
+    let unsubscribe = |n: usize| format!(r#"{{"type":"unsubscribe","id":"{n}"}}"#);
+    for _round in 0..2 {
+        for n in 0..20 {
+            socket.text(subscribe(n));
+            assert_eq!(socket.json()["type"], "subscribed");
+            for known in [0, n / 2, n] {
+                socket.text(subscribe(known));
+                assert_eq!(socket.expect_error("invalid-filter")["id"], known.to_string());
+            }
+        }
+        for n in (0..20).rev() {
+            socket.text(unsubscribe(n));
+            let answer = socket.json();
+            assert_eq!((&answer["type"], &answer["id"]), (&"unsubscribed".into(), &n.to_string().into()));
+        }
+    }
+    relay.publish(&[&event("s3", 1).build()]);
+    socket.text(r#"{"type":"ping","t":1}"#);
+    assert_eq!(socket.json()["type"], "pong", "nothing is delivered to a name that was given up");
+}

@@ -135,6 +135,6 @@ pub struct Peer {
     /// Fingerprints of commands handed to it while it replays: catching up must not bring them again. Forgotten with the
     /// end of its last replay.
     pub commands: Option<Box<HashSet<u128>>>,
-    /// Subscriptions by the client's name, on a WebSocket.
+    /// Subscriptions by the client's name, once there are too many to search.
     pub by_id: Option<Box<HashMap<Box<str>, SubRef>>>,
 }

@@ -125,7 +125,6 @@ impl Reader {
 
     /// Enters a consuming connection.
     pub fn add_peer(&mut self, conn: ConnId, binding: Binding) {
-        let by_id = (binding == Binding::WebSocket).then(Box::default);
         self.peers.insert(
             conn,
             Peer {
@@ -136,7 +135,7 @@ impl Reader {
                 ended: false,
                 positions: None,
                 commands: None,
-                by_id,
+                by_id: None,
             },
         );
     }
@@ -156,7 +155,33 @@ impl Reader {
     /// The peer's subscription of that name.
     #[must_use]
     pub fn by_id(&self, conn: ConnId, id: &str) -> Option<SubRef> {
-        self.peers.get(conn)?.by_id.as_ref()?.get(id).copied()
+        let peer = self.peers.get(conn)?;
+        if let Some(by_id) = &peer.by_id {
+            return by_id.get(id).copied();
+        }
+        peer.subs.iter().copied().find(|sub| self.id(*sub) == Some(id))
+    }
+
+    /// The client's name for a subscription.
+    fn id(&self, sub: SubRef) -> Option<&str> {
+        self.subscriptions.get(sub)?.id.as_deref()
+    }
+
+    /// Enters a subscription just taken in into its peer.
+    fn enter(&mut self, conn: ConnId, sub: SubRef, weight: usize) {
+        let Some(peer) = self.peers.get(conn) else { return };
+        let mut named: Vec<(Box<str>, SubRef)> = Vec::new();
+        if peer.by_id.is_some() || peer.subs.len() == SUBSCRIPTIONS_SEARCHED {
+            let known: &[SubRef] = if peer.by_id.is_some() { &[] } else { &peer.subs };
+            let new = known.iter().copied().chain([sub]);
+            named.extend(new.filter_map(|sub| self.id(sub).map(|id| (id.into(), sub))));
+        }
+        let Some(peer) = self.peers.get_mut(conn) else { return };
+        peer.subs.push(sub);
+        peer.weight += weight;
+        if !named.is_empty() {
+            peer.by_id.get_or_insert_default().extend(named);
+        }
     }
 
     /// Begins a subscription of a peer: every owner is told; when all have answered it comes out of
@@ -177,19 +202,13 @@ impl Reader {
             waiting: self.everybody(),
             live: 0,
             joined: 0,
-            id: id.clone(),
+            id,
             weight,
             replay,
             judged: None,
             covered,
         });
-        if let Some(peer) = self.peers.get_mut(conn) {
-            peer.subs.push(sub);
-            peer.weight += weight;
-            if let (Some(by_id), Some(id)) = (&mut peer.by_id, id) {
-                by_id.insert(id, sub);
-            }
-        }
+        self.enter(conn, sub, weight);
         self.replace_first(out, conn);
         for owner in self.shared.every_core() {
             self.request(owner, OwnerInput::Register { sub, interest: interest.clone() });
@@ -551,5 +570,7 @@ pub(super) fn handed(out: &dyn Outbox<RelayMail>, conn: ConnId) -> HandedTo {
     handed
 }
 
+/// Subscriptions of one connection that are searched for a name; more of them are kept by name.
+const SUBSCRIPTIONS_SEARCHED: usize = 8;
 /// For how many subscriptions of one connection a full set of positions is kept.
 const SUBSCRIPTIONS_BOOKED: usize = 16;
