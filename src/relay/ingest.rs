@@ -12,7 +12,7 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use memchr::memchr;
+use memchr::{memchr, memchr_iter};
 
 use crate::engine::service::{ConnId, CoreId, Response};
 
@@ -366,5 +366,9 @@ fn is_blank(line: &[u8]) -> bool {
 
 /// Lines that are not blank, counted up to `enough`.
 fn lines_with_text(body: &[u8], enough: usize) -> usize {
-    body.split(|b| *b == b'\n').filter(|line| !is_blank(line)).take(enough).count()
+    let mut start = 0;
+    let ends = memchr_iter(b'\n', body).chain([body.len()]);
+    ends.filter(|end| !is_blank(body.get(std::mem::replace(&mut start, end + 1)..*end).unwrap_or_default()))
+        .take(enough)
+        .count()
 }
