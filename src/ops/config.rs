@@ -225,6 +225,7 @@ fn bounds(settings: &Settings<'_>, raw: &RawConfig, cores: usize, machine: Machi
     let defaults = Limits::default();
     let count = |name, flag, default| settings.count(name, flag, default, 1..=COUNT_MAX);
     let time = |name, flag, default| settings.seconds(name, flag, default, TIMES);
+    let head = |name, flag, default| settings.bytes(name, flag, default, 1..=HEAD_BYTES_MAX, "");
     let at_least =
         |name, flag, default: usize, least, why| settings.bytes(name, flag, default.max(least), least..=BYTES_MAX, why);
 
@@ -266,13 +267,7 @@ fn bounds(settings: &Settings<'_>, raw: &RawConfig, cores: usize, machine: Machi
             body_bytes_max,
             "AEP_MAX_BODY",
         )?,
-        head_bytes_max: settings.bytes(
-            "AEP_HEAD_BYTES",
-            &raw.head_bytes,
-            defaults.head_bytes_max,
-            1..=HEAD_BYTES_MAX,
-            "",
-        )?,
+        head_bytes_max: head("AEP_HEAD_BYTES", &raw.head_bytes, defaults.head_bytes_max)?,
         head_time: time("AEP_HEAD_TIME", &raw.head_time, defaults.head_time)?,
         body_time: time("AEP_BODY_TIME", &raw.body_time, defaults.body_time)?,
         keep_alive_time: time("AEP_IDLE_TIME", &raw.idle_time, defaults.keep_alive_time)?,
@@ -303,13 +298,7 @@ fn bounds(settings: &Settings<'_>, raw: &RawConfig, cores: usize, machine: Machi
         claims_per_connection_max: count("AEP_MAX_CLAIMS", &raw.max_claims, defaults.claims_per_connection_max)?,
         filter_scalars_max: count("AEP_MAX_SCALARS", &raw.max_scalars, defaults.filter_scalars_max)?,
         hello_time: time("AEP_HELLO_TIME", &raw.hello_time, defaults.hello_time)?,
-        hello_bytes_max: settings.bytes(
-            "AEP_HELLO_BYTES",
-            &raw.hello_bytes,
-            defaults.hello_bytes_max,
-            1..=HEAD_BYTES_MAX,
-            "",
-        )?,
+        hello_bytes_max: head("AEP_HELLO_BYTES", &raw.hello_bytes, defaults.hello_bytes_max)?,
     })
 }
 
