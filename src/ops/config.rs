@@ -1,8 +1,9 @@
 //! Settings: as written on the command line and in the environment → [`Config`], resolved and bounded (contract §1).
 //!
-//! `arguments.rs` says which flags there are and explains them; `setting.rs` reads one setting's value; here the
-//! settings get their defaults, their ranges and their relations to each other. The name of a variable follows from
-//! its flag (`--max-body`, `AEP_MAX_BODY`); a flag wins over a variable, and an empty variable is unset.
+//! `arguments.rs` says which flags there are and explains them; `setting.rs` reads one setting's value; `unknown.rs` finds
+//! variables that are named like settings and are none; here the settings get their defaults, their ranges and their
+//! relations to each other. The name of a variable follows from its flag (`--max-body`, `AEP_MAX_BODY`); a flag wins over
+//! a variable, and an empty variable is unset.
 //!
 //! Invariants: a [`Config`] keeps every relation that `limits.rs` states; a value that breaks one is refused with one
 //! line and exit status 2, never bent into shape. The token is never part of an error.
@@ -10,6 +11,7 @@
 mod arguments;
 mod setting;
 mod token;
+mod unknown;
 
 use std::ffi::OsString;
 use std::fmt;
@@ -29,6 +31,7 @@ use crate::ops::log;
 use crate::ops::machine::Machine;
 use crate::ops::origins::Origins;
 use setting::Settings;
+use unknown::Unknown;
 
 /// Bound of every count that has no narrower one.
 const COUNT_MAX: usize = u32::MAX as usize;
@@ -65,6 +68,7 @@ pub struct Config {
     /// Every bound.
     pub limits: Limits,
     machine: Machine,
+    unknown: Unknown,
 }
 
 /// A bind address: an IP address, or `localhost`, which is displayed as it was written.
@@ -146,7 +150,10 @@ impl Config {
         let raw = RawConfig::try_parse().map_err(|error| {
             if error.use_stderr() { Stop::Refusal(ConfigError::usage(&error)) } else { Stop::Answer(error.to_string()) }
         })?;
-        Self::resolve(&raw, &|name| std::env::var_os(name), Machine::probe()).map_err(Stop::Refusal)
+        let config = Self::resolve(&raw, &|name| std::env::var_os(name), Machine::probe()).map_err(Stop::Refusal)?;
+        let given = std::env::vars_os().filter(|(_, value)| !value.is_empty());
+        let unknown = Unknown::among(given.map(|(name, _)| name.to_string_lossy().into_owned()));
+        Ok(Self { unknown, ..config })
     }
 
     /// Resolves what was written, with `variable` as the environment.
@@ -175,6 +182,7 @@ impl Config {
             log: log.unwrap_or_else(|| "info".to_owned()),
             limits: bounds(&settings, raw, cores, machine)?,
             machine,
+            unknown: Unknown::default(),
         })
     }
 
@@ -187,7 +195,7 @@ impl Config {
     /// What the operator should hear at start, a sentence each.
     #[must_use]
     pub fn warnings(&self) -> Vec<String> {
-        let mut warnings = Vec::new();
+        let mut warnings: Vec<String> = self.unknown.warnings().collect();
         if !self.host.ip().is_loopback() && self.token.is_none() {
             warnings.push(format!(
                 "listening on {} without AEP_TOKEN: whoever reaches this port may publish and read everything",
@@ -208,6 +216,12 @@ impl Config {
             ));
         }
         warnings
+    }
+
+    /// What the operator may want to know at start, and need not worry about.
+    #[must_use]
+    pub fn notice(&self) -> Option<String> {
+        self.unknown.notice()
     }
 }
 
