@@ -15,6 +15,7 @@ pub mod buffer;
 pub mod capture;
 pub mod claims;
 pub mod class;
+pub mod coverage;
 pub mod directory;
 pub mod discovery;
 pub mod error;
