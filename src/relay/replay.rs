@@ -11,7 +11,7 @@ use crate::engine::service::{ConnId, CoreId, Outbox};
 use super::coverage::StoredAt;
 use super::event::{Event, Parser, Position, Scope};
 use super::frame;
-use super::frames::append_frame;
+use super::frames::{Binding, append_frame};
 use super::ownership::{OwnerInput, RelayMail, SessionNote, SubRef};
 use super::pages::{Cursor, Page, PageItem, PageRequest};
 use super::reader::Reader;
@@ -182,6 +182,8 @@ impl Reader {
         // No event needs a look at what this connection has had already.
         let plain = alone && self.peers.get(conn).is_none_or(|peer| peer.commands.is_none());
         let mut session: &str = "";
+        // Its shared name, where a book is kept.
+        let mut booked = None;
         let mut noted = SessionNote::default();
         for item in &page.items {
             if !matches!(item, PageItem::Event { .. }) {
@@ -192,6 +194,7 @@ impl Reader {
                 PageItem::Session { name, note } => {
                     session = text(page, name);
                     noted = note;
+                    booked = if binding == Binding::WebSocket { self.booked_name(session) } else { None };
                     if let Some(others) = &mut coverage {
                         others.next_session();
                     }
@@ -221,7 +224,9 @@ impl Reader {
                     }
                     let len = frame::length(frames.get(begun..).unwrap_or_default());
                     self.own_mark(conn, len);
-                    self.note_position(conn, page.sub, len, Some(session), position);
+                    if let (Some(name), Some(position)) = (&booked, position) {
+                        self.note_positions(conn, std::iter::once(page.sub), len, name, position);
+                    }
                     self.metrics.deliveries.increment();
                     if frames.len() >= RUN_BYTES {
                         self.push_page(out, conn, &mut frames);

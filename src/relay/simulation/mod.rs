@@ -8,6 +8,7 @@ mod client;
 mod machine;
 mod outbox;
 mod random;
+mod slices;
 mod world;
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
