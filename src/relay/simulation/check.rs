@@ -43,7 +43,7 @@ impl World {
     }
 
     /// Every event that was taken in reached the witness as often as it was sent, each session's in order.
-    fn check_witness(&self) -> Arrivals {
+    pub(super) fn check_witness(&self) -> Arrivals {
         let mut arrivals = Arrivals { counts: HashMap::new(), places: HashMap::new() };
         let mut last: HashMap<usize, (u64, usize)> = HashMap::new();
         for (place, event) in self.clients[WITNESS].events().enumerate() {

@@ -56,6 +56,29 @@ fn consumers_are_told_what_the_contract_promises() {
     }
 }
 
+/// Whatever was taken in before the process ends reaches consumers and gets its answer, commands and what waits for an
+/// eviction on another core included.
+#[test]
+fn a_drain_in_the_midst_of_commands_and_evictions_loses_nothing() {
+    // Short runs, of which few come to the point.
+    for seed in 0..4 * SEEDS {
+        let cores = [1, 2, 4][usize::try_from(seed % 3).unwrap()];
+        let mut world = World::crowded(seed, cores);
+        let outcome = catch_unwind(AssertUnwindSafe(|| {
+            world.stir(120);
+            if seed.is_multiple_of(2) {
+                world.command_out_of_rest();
+            }
+            world.drain();
+            world.check_witness();
+        }));
+        if let Err(panic) = outcome {
+            eprintln!("drain failed: seed {seed} ({cores} cores)");
+            resume_unwind(panic);
+        }
+    }
+}
+
 /// Publishing one event after the other, the sessions held are those written last, whichever core they live on.
 #[test]
 fn the_session_cap_evicts_exactly_the_least_recently_written() {
