@@ -181,7 +181,9 @@ impl Limits {
     /// What all bounds together allow a process of that many cores to hold, item by item.
     ///
     /// A write queue has no item of its own: what it holds are slices of delivery blocks, and what is copied out of
-    /// them counts as backlog.
+    /// them counts as backlog. Nor has the memory of evicted sessions, which is charged to the replay buffers. What
+    /// connections subscribe to and claim is bounded for each of them, so its sum is far above all the rest, and
+    /// reached only if every connection there may be asks for as much as one may.
     #[must_use]
     pub fn memory_budget(&self, cores: usize) -> MemoryBudget {
         MemoryBudget {
@@ -192,6 +194,10 @@ impl Limits {
                 ("bodies and messages being received", self.receiving_bytes_max),
                 ("request heads being received", self.head_bytes_max.saturating_mul(self.connections_max)),
                 ("connections", CONNECTION_BYTES.saturating_mul(self.connections_max)),
+                (
+                    "what connections subscribe to and claim",
+                    self.remembered_bytes_max().saturating_mul(2).saturating_mul(self.connections_max),
+                ),
             ],
         }
     }
@@ -200,7 +206,7 @@ impl Limits {
 /// The bytes a process may hold by its bounds: an itemised sum, for the operator. Displayed on one line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MemoryBudget {
-    items: [(&'static str, usize); 6],
+    items: [(&'static str, usize); 7],
 }
 
 impl MemoryBudget {
@@ -258,11 +264,13 @@ mod tests {
             ..Limits::default()
         };
         let budget = limits.memory_budget(2);
-        assert_eq!(budget.total_bytes(), (4 + 2 * 3 + 2 + 1 + 1 + 1) << 20);
+        let remembered = 2 * REMEMBERED_BYTES_MAX * 1024;
+        assert_eq!(budget.total_bytes(), ((4 + 2 * 3 + 2 + 1 + 1 + 1) << 20) + remembered);
         assert_eq!(
             budget.to_string(),
-            "at most 15 MiB: replay buffers 4 MiB, delivery blocks 6 MiB, backlogs of slow consumers 2 MiB, \
-             bodies and messages being received 1 MiB, request heads being received 1 MiB, connections 1 MiB"
+            "at most 32783 MiB: replay buffers 4 MiB, delivery blocks 6 MiB, backlogs of slow consumers 2 MiB, \
+             bodies and messages being received 1 MiB, request heads being received 1 MiB, connections 1 MiB, \
+             what connections subscribe to and claim 32768 MiB"
         );
     }
 

@@ -23,6 +23,9 @@ pub fn run(config: Config) -> ExitCode {
     for warning in config.warnings() {
         tracing::warn!("{warning}");
     }
+    if let Some(notice) = config.notice() {
+        tracing::info!("{notice}");
+    }
     tracing::debug!("{}", config.limits.memory_budget(config.cores));
     let address = config.address();
     match start(config) {

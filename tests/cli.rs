@@ -143,6 +143,21 @@ fn a_token_file_may_end_in_one_line_end() {
     }
 }
 
+/// It cannot listen, so it ends; what it says at start it has said by then.
+#[test]
+fn a_misspelt_variable_is_warned_of_by_name_alone() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port().to_string();
+    let environment = [("AEP_TOEKN", "hunter2"), ("AEP_URL", "http://hunter3"), ("AEP_PORT", &port)];
+    let output = run(&[], &environment);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let said = String::from_utf8(output.stderr).unwrap();
+    let line = |text: &str| said.lines().find(|line| line.contains(text)).unwrap_or_else(|| panic!("{said}"));
+    assert!(line("AEP_TOEKN is no setting and is ignored; is AEP_TOKEN meant?").contains("WARN"), "{said}");
+    assert!(line("not settings of the relay, and ignored: AEP_URL").contains("INFO"), "{said}");
+    assert!(!said.contains("hunter"), "{said}");
+}
+
 #[test]
 fn a_variable_that_is_no_unicode_is_refused_not_ignored() {
     use std::os::unix::ffi::OsStrExt;

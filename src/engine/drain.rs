@@ -6,8 +6,8 @@
 //!    are not served yet are refused, connections without one are closed.
 //! 2. *Answer*: bodies in flight may come to their end for half of the drain time, and everything taken in is answered. Then
 //!    this core ends its ingest lane.
-//! 3. *Own*: mail of other cores is still admitted, until every core has ended its ingest lane and no work is left. Then this
-//!    core ends its fan-out lane.
+//! 3. *Own*: mail of other cores is still admitted, until every core has ended its ingest lane, no work is left and none
+//!    waits for another core's answer, which comes all the same. Then this core ends its fan-out lane.
 //! 4. *Deliver*: until every core has ended its fan-out lane and no work is left. Then the service says goodbye.
 //! 5. *Leave*: queues are written, peers have their time to close. The core is done when its last connection is over, at
 //!    the latest at the drain time, which is then a failed drain.
@@ -167,7 +167,7 @@ impl<S: Service> Core<S> {
                 self.io.mailbox.end_ingest();
                 Step::To(Stage::Own)
             }
-            Stage::Own if self.ends.ingest == cores && !work_left => {
+            Stage::Own if self.ends.ingest == cores && !work_left && self.service.is_quiescent() => {
                 self.io.mailbox.end_fanout();
                 Step::To(Stage::Deliver)
             }

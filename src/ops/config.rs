@@ -1,8 +1,9 @@
 //! Settings: as written on the command line and in the environment → [`Config`], resolved and bounded (contract §1).
 //!
-//! `arguments.rs` says which flags there are and explains them; `setting.rs` reads one setting's value; here the
-//! settings get their defaults, their ranges and their relations to each other. The name of a variable follows from
-//! its flag (`--max-body`, `AEP_MAX_BODY`); a flag wins over a variable, and an empty variable is unset.
+//! `arguments.rs` says which flags there are and explains them; `setting.rs` reads one setting's value; `unknown.rs` finds
+//! variables that are named like settings and are none; here the settings get their defaults, their ranges and their
+//! relations to each other. The name of a variable follows from its flag (`--max-body`, `AEP_MAX_BODY`); a flag wins over
+//! a variable, and an empty variable is unset.
 //!
 //! Invariants: a [`Config`] keeps every relation that `limits.rs` states; a value that breaks one is refused with one
 //! line and exit status 2, never bent into shape. The token is never part of an error.
@@ -10,6 +11,7 @@
 mod arguments;
 mod setting;
 mod token;
+mod unknown;
 
 use std::ffi::OsString;
 use std::fmt;
@@ -29,6 +31,7 @@ use crate::ops::log;
 use crate::ops::machine::Machine;
 use crate::ops::origins::Origins;
 use setting::Settings;
+use unknown::Unknown;
 
 /// Bound of every count that has no narrower one.
 const COUNT_MAX: usize = u32::MAX as usize;
@@ -65,6 +68,7 @@ pub struct Config {
     /// Every bound.
     pub limits: Limits,
     machine: Machine,
+    unknown: Unknown,
 }
 
 /// A bind address: an IP address, or `localhost`, which is displayed as it was written.
@@ -146,7 +150,10 @@ impl Config {
         let raw = RawConfig::try_parse().map_err(|error| {
             if error.use_stderr() { Stop::Refusal(ConfigError::usage(&error)) } else { Stop::Answer(error.to_string()) }
         })?;
-        Self::resolve(&raw, &|name| std::env::var_os(name), Machine::probe()).map_err(Stop::Refusal)
+        let config = Self::resolve(&raw, &|name| std::env::var_os(name), Machine::probe()).map_err(Stop::Refusal)?;
+        let given = std::env::vars_os().filter(|(_, value)| !value.is_empty());
+        let unknown = Unknown::among(given.map(|(name, _)| name.to_string_lossy().into_owned()));
+        Ok(Self { unknown, ..config })
     }
 
     /// Resolves what was written, with `variable` as the environment.
@@ -175,6 +182,7 @@ impl Config {
             log: log.unwrap_or_else(|| "info".to_owned()),
             limits: bounds(&settings, raw, cores, machine)?,
             machine,
+            unknown: Unknown::default(),
         })
     }
 
@@ -187,7 +195,7 @@ impl Config {
     /// What the operator should hear at start, a sentence each.
     #[must_use]
     pub fn warnings(&self) -> Vec<String> {
-        let mut warnings = Vec::new();
+        let mut warnings: Vec<String> = self.unknown.warnings().collect();
         if !self.host.ip().is_loopback() && self.token.is_none() {
             warnings.push(format!(
                 "listening on {} without AEP_TOKEN: whoever reaches this port may publish and read everything",
@@ -209,6 +217,12 @@ impl Config {
         }
         warnings
     }
+
+    /// What the operator may want to know at start, and need not worry about.
+    #[must_use]
+    pub fn notice(&self) -> Option<String> {
+        self.unknown.notice()
+    }
 }
 
 fn on_off(text: &str) -> Option<bool> {
@@ -225,6 +239,7 @@ fn bounds(settings: &Settings<'_>, raw: &RawConfig, cores: usize, machine: Machi
     let defaults = Limits::default();
     let count = |name, flag, default| settings.count(name, flag, default, 1..=COUNT_MAX);
     let time = |name, flag, default| settings.seconds(name, flag, default, TIMES);
+    let head = |name, flag, default| settings.bytes(name, flag, default, 1..=HEAD_BYTES_MAX, "");
     let at_least =
         |name, flag, default: usize, least, why| settings.bytes(name, flag, default.max(least), least..=BYTES_MAX, why);
 
@@ -266,13 +281,7 @@ fn bounds(settings: &Settings<'_>, raw: &RawConfig, cores: usize, machine: Machi
             body_bytes_max,
             "AEP_MAX_BODY",
         )?,
-        head_bytes_max: settings.bytes(
-            "AEP_HEAD_BYTES",
-            &raw.head_bytes,
-            defaults.head_bytes_max,
-            1..=HEAD_BYTES_MAX,
-            "",
-        )?,
+        head_bytes_max: head("AEP_HEAD_BYTES", &raw.head_bytes, defaults.head_bytes_max)?,
         head_time: time("AEP_HEAD_TIME", &raw.head_time, defaults.head_time)?,
         body_time: time("AEP_BODY_TIME", &raw.body_time, defaults.body_time)?,
         keep_alive_time: time("AEP_IDLE_TIME", &raw.idle_time, defaults.keep_alive_time)?,
@@ -303,13 +312,7 @@ fn bounds(settings: &Settings<'_>, raw: &RawConfig, cores: usize, machine: Machi
         claims_per_connection_max: count("AEP_MAX_CLAIMS", &raw.max_claims, defaults.claims_per_connection_max)?,
         filter_scalars_max: count("AEP_MAX_SCALARS", &raw.max_scalars, defaults.filter_scalars_max)?,
         hello_time: time("AEP_HELLO_TIME", &raw.hello_time, defaults.hello_time)?,
-        hello_bytes_max: settings.bytes(
-            "AEP_HELLO_BYTES",
-            &raw.hello_bytes,
-            defaults.hello_bytes_max,
-            1..=HEAD_BYTES_MAX,
-            "",
-        )?,
+        hello_bytes_max: head("AEP_HELLO_BYTES", &raw.hello_bytes, defaults.hello_bytes_max)?,
     })
 }
 

@@ -13,6 +13,8 @@ use crate::limits::CLOSING_NAME_BYTES_MAX;
 use super::class::{ClassId, Member, Piece};
 use super::event::{Capture, Event, Position, Severity};
 use super::frame;
+use super::frames::Binding;
+use super::inflow::Slice;
 use super::ownership::{Fanout, RelayMail, SessionNote, SubRef};
 use super::reader::Reader;
 
@@ -22,34 +24,50 @@ struct Hit {
     conn: ConnId,
     sub: SubRef,
     ceiling: Capture,
+    /// Whether a position it asked for may have to be judged by this event.
+    judged: bool,
+}
+
+/// What became of a fan-out in this turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Delivery {
+    /// All of its events are delivered.
+    Whole,
+    /// The turn may not go on; the slice knows where.
+    Begun,
 }
 
 impl Reader {
-    /// Delivers what an owner fanned out.
-    pub fn fan_out(&mut self, out: &mut dyn Outbox<RelayMail>, fanout: &Fanout) {
+    /// Delivers what an owner fanned out, on from where the slice stands and as far as it goes.
+    pub fn fan_out(&mut self, out: &mut dyn Outbox<RelayMail>, fanout: &Fanout, slice: &mut Slice) -> Delivery {
         self.note_arrival(fanout.owner, fanout.arrival);
         let bit = 1u64 << fanout.owner.0;
         let except = fanout.except.and_then(|(core, conn)| (core == self.core).then_some(conn));
         let (mut candidates, mut hits) = (Vec::new(), Vec::new());
-        for index in 0..fanout.batch.len() {
+        let events = fanout.batch.len();
+        while let Some(index) = slice.next_event(events) {
             let event = fanout.batch.event(index);
             candidates.clear();
             self.classes.candidates(&event, &mut candidates);
+            slice.spend(1 + candidates.len());
             if candidates.is_empty() {
                 continue;
             }
             self.frames.next_event();
             hits.clear();
             for &id in &candidates {
-                self.match_class(out, id, &event, bit, except, &mut hits);
+                slice.spend(self.match_class(out, id, &event, bit, except, &mut hits));
             }
             if !hits.is_empty() {
                 let note = fanout.notes.get(index).copied().unwrap_or_default();
                 self.deliver_hits(out, &event, note, &mut hits);
             }
         }
+        if slice.is_through(events) { Delivery::Whole } else { Delivery::Begun }
     }
 
+    /// Enters the event into the turn of a class that it matches, and those to be looked at singly into `hits`. Answers
+    /// how many it has looked at.
     fn match_class(
         &mut self,
         out: &mut dyn Outbox<RelayMail>,
@@ -58,12 +76,13 @@ impl Reader {
         owner: u64,
         except: Option<ConnId>,
         hits: &mut Vec<Hit>,
-    ) {
-        let Some(class) = self.classes.class(id) else { return };
+    ) -> usize {
+        let Some(class) = self.classes.class(id) else { return 0 };
         if !class.key.filter.matches(event) {
-            return;
+            return 0;
         }
         let ceiling = class.key.ceiling;
+        let others = class.others.len();
         for &sub in &class.others {
             let Some(subscription) = self.subscriptions.get(sub) else { continue };
             // Live-only events have no place in a replay, so they need not wait for its end.
@@ -72,25 +91,25 @@ impl Reader {
                 None => subscription.replay.as_ref().is_none_or(|replay| replay.live),
             };
             if due && Some(subscription.conn) != except {
-                hits.push(Hit { conn: subscription.conn, sub, ceiling });
+                let judged = subscription.judged.is_some();
+                hits.push(Hit { conn: subscription.conn, sub, ceiling, judged });
             }
         }
         if class.members.is_empty() {
-            return;
+            return others;
         }
-        if let Some(except) = except
-            && class.members.iter().any(|member| member.conn == except)
-        {
-            self.deliver_around(out, id, event, except);
-            return;
+        if let Some(except) = except {
+            let looked_at = others + class.members.len();
+            if class.members.iter().any(|member| member.conn == except) {
+                self.deliver_around(out, id, event, except);
+                return looked_at;
+            }
         }
         let run = self.frames.run(out, event, class.key.binding, ceiling);
-        let needs_name = class.log.is_some();
-        let at = event.session().zip(event.position()).filter(|(session, _)| needs_name && is_named(session));
-        let named = at.map(|(session, position)| (self.name(session), position));
-        let Some(class) = self.classes.class_mut(id) else { return };
+        let at = if class.log.is_some() { self.booked(event) } else { None };
+        let Some(class) = self.classes.class_mut(id) else { return others };
         class.bytes += u64::from(run.len);
-        if let (Some(log), Some((name, position))) = (&mut class.log, named) {
+        if let (Some(log), Some((name, position))) = (&mut class.log, at) {
             log.push(class.bytes - u64::from(run.len)..class.bytes, name, position);
         }
         if class.pieces.is_empty() {
@@ -98,6 +117,18 @@ impl Reader {
         }
         let droppable = event.severity() <= Severity::Info;
         class.pieces.push(Piece { run, droppable, end: class.bytes });
+        others
+    }
+
+    /// What books of positions say of an event: its session's shared name, and where it stands. None if they say nothing.
+    fn booked(&mut self, event: &Event<'_>) -> Option<(Arc<str>, Position)> {
+        let (session, position) = (event.session()?, event.position()?);
+        Some((self.booked_name(session)?, position))
+    }
+
+    /// The shared name of a session, if a `closing` frame names positions of it.
+    pub(super) fn booked_name(&mut self, session: &str) -> Option<Arc<str>> {
+        (session.len() <= CLOSING_NAME_BYTES_MAX).then(|| self.name(session))
     }
 
     /// A class's event that one of its members must not get (the target of the command has its copy).
@@ -129,43 +160,45 @@ impl Reader {
     ) {
         // Highest ceiling first within a connection; a stable order between them.
         hits.sort_unstable_by_key(|hit| (hit.conn, std::cmp::Reverse(hit.ceiling)));
+        // Found once, and only if somebody keeps a book.
+        let mut booked = None;
         let mut rest: &[Hit] = hits;
         while let Some(first) = rest.first().copied() {
             let same = rest.iter().take_while(|hit| hit.conn == first.conn).count();
             let (mine, others) = rest.split_at(same);
             rest = others;
             let Some(binding) = self.peers.get(first.conn).map(|peer| peer.binding) else { continue };
-            for hit in mine {
+            for hit in mine.iter().filter(|hit| hit.judged) {
                 self.judge(out, hit.sub, event.session(), event.position(), note);
             }
             let run = self.frames.run(out, event, binding, first.ceiling);
             let droppable = event.severity() <= Severity::Info;
             if self.push_event(out, first.conn, run, droppable) {
                 self.metrics.deliveries.increment();
-                for hit in mine {
-                    self.note_position(hit.conn, hit.sub, run.len, event.session(), event.position());
+                if binding == Binding::WebSocket
+                    && let Some((name, position)) = booked.get_or_insert_with(|| self.booked(event))
+                {
+                    self.note_positions(first.conn, mine.iter().map(|hit| hit.sub), run.len, name, *position);
+                    self.settle_positions(out, first.conn);
                 }
-                self.settle_positions(out, first.conn);
             }
         }
     }
 
-    /// Notes an event of a peer that is looked at singly: the last `len` bytes counted for it are its frame.
-    pub(super) fn note_position(
+    /// Notes an event of a peer that is looked at singly, for each of `subs`: the last `len` bytes counted for it are its
+    /// frame.
+    pub(super) fn note_positions(
         &mut self,
         conn: ConnId,
-        sub: SubRef,
+        subs: impl Iterator<Item = SubRef>,
         len: u32,
-        session: Option<&str>,
-        position: Option<Position>,
+        name: &Arc<str>,
+        position: Position,
     ) {
-        let (Some(session), Some(position)) = (session.filter(|session| is_named(session)), position) else { return };
-        if self.peers.get(conn).is_none_or(|peer| peer.positions.is_none()) {
-            return;
-        }
-        let name = self.name(session);
         let Some(own) = self.peers.get_mut(conn).and_then(|peer| peer.positions.as_mut()) else { return };
-        own.log.push(own.pushed - u64::from(len)..own.pushed, (sub, name), position);
+        for sub in subs {
+            own.log.push(own.pushed - u64::from(len)..own.pushed, (sub, Arc::clone(name)), position);
+        }
     }
 
     /// Settles positions that have certainly left; everything noted has been pushed.
@@ -289,7 +322,7 @@ impl Reader {
                 // Both ascend.
                 let first = positions.partition_point(|(end, ..)| *end < piece.end);
                 if let Some((_, name, at)) = positions.get(first).filter(|(end, ..)| *end == piece.end) {
-                    self.note_position(member.conn, member.sub, piece.run.len, Some(name), Some(*at));
+                    self.note_positions(member.conn, std::iter::once(member.sub), piece.run.len, name, *at);
                 }
             }
         }
@@ -306,11 +339,6 @@ impl Reader {
         // Queued bytes that are not the class's only make this keep more than it must.
         log.settle(class.bytes.saturating_sub(most as u64));
     }
-}
-
-/// Whether a `closing` frame names positions of that session.
-const fn is_named(session: &str) -> bool {
-    session.len() <= CLOSING_NAME_BYTES_MAX
 }
 
 /// Pieces as few runs: each with the number of pieces before it and where it ends in the class's stream.

@@ -109,7 +109,11 @@ impl Filter {
     /// [`FilterFault::Invalid`] if it is no JSON or breaks a rule of §8, [`FilterFault::TooManyScalars`] over the limit;
     /// the first fault in the text answers.
     pub fn parse(text: &[u8], scalars_max: usize) -> Result<Self, FilterFault> {
-        let document = json::scan(text).map_err(|fault| FilterFault::Invalid(format!("filter: {fault}")))?;
+        let document = json::scan(text).map_err(|fault| match text.trim_ascii_start().first() {
+            // Something else altogether; where its JSON breaks off helps nobody.
+            Some(b'!'..=b'z') => FilterFault::Invalid(parse::NOT_AN_OBJECT.into()),
+            _ => FilterFault::Invalid(format!("filter: {fault}")),
+        })?;
         Self::from_value(document.root, scalars_max)
     }
 

@@ -15,6 +15,7 @@ pub mod buffer;
 pub mod capture;
 pub mod claims;
 pub mod class;
+pub mod coverage;
 pub mod directory;
 pub mod discovery;
 pub mod error;
@@ -25,6 +26,7 @@ pub mod frame;
 pub mod frames;
 pub mod gather;
 pub mod index;
+pub mod inflow;
 pub mod ingest;
 pub mod owner;
 pub mod ownership;
@@ -58,8 +60,10 @@ use crate::wire::websocket::close::CloseCode;
 
 use error::{Code, Fields, Refusal, json_response};
 use event::Parser;
+use fanout::Delivery;
 use frames::Binding;
 use gather::{Asker, Gather, Gathered, Gatherings, What};
+use inflow::Inflow;
 use ingest::{BodyKind, Ingest};
 use owner::{Destination, Owner};
 use ownership::{Command, OwnerInput};
@@ -84,6 +88,7 @@ pub struct Relay {
     ingest: Ingest,
     session_cap: SessionCap,
     owner: Owner,
+    inflow: Inflow,
     reader: Reader,
     parties: ByConn<Party>,
     /// Response fields of event streams that are being registered.
@@ -109,6 +114,7 @@ impl Relay {
             ingest: Ingest::new(shared.cores()),
             session_cap: SessionCap::default(),
             owner: Owner::new(core, Arc::clone(&shared), Arc::clone(&metrics)),
+            inflow: Inflow::default(),
             reader: Reader::new(core, Arc::clone(&shared), Arc::clone(&metrics)),
             parties: ByConn::default(),
             opening: ByConn::default(),
@@ -224,6 +230,7 @@ impl Relay {
         self.ingest.is_idle()
             && self.session_cap.is_idle()
             && self.owner.is_idle()
+            && self.inflow.is_empty()
             && self.gatherings.is_empty()
             && self.lapsed.is_empty()
             && self.commands.is_empty()
@@ -242,6 +249,8 @@ impl Relay {
 
     /// A turn's worth of work.
     pub fn on_turn(&mut self, out: &mut dyn Outbox<RelayMail>) -> Work {
+        self.inflow.begin_turn();
+        self.take_in(out);
         for (conn, code, response) in self.ingest.parse(&self.shared, &mut self.parser) {
             self.rejected(code);
             self.answer_publish(out, conn, response);
@@ -257,8 +266,10 @@ impl Relay {
         self.reader.settle_all(out);
         self.end_claims_of_cut(out);
         self.settle_sessions(out);
+        self.inflow.publish(&self.shared);
         self.release(out);
-        if self.owner.has_work() || self.session_cap.has_work() || self.reader.has_requests() {
+        let reads_on = self.reader.has_requests() || !self.inflow.is_empty();
+        if self.owner.has_work() || self.session_cap.has_work() || reads_on {
             Work::Left
         } else if self.ingest.has_jobs() || !self.parked.is_empty() {
             if self.has_room(out) { Work::Left } else { Work::Held }
@@ -273,11 +284,41 @@ impl Relay {
         self.owner.waiting_bytes() < self.shared.limits.stage_bytes()
     }
 
-    /// Mail from the relay of another core.
+    /// Mail from the relay of another core, or of this one.
     pub fn on_mail(&mut self, out: &mut dyn Outbox<RelayMail>, from: CoreId, mail: RelayMail) {
+        if mail.is_for_reader() {
+            self.inflow.push(from, mail);
+            self.take_in(out);
+        } else {
+            self.act_on(out, from, mail);
+        }
+    }
+
+    /// Acts on what waits for the reader, as far as this turn may go.
+    fn take_in(&mut self, out: &mut dyn Outbox<RelayMail>) {
+        while let Some((from, mail, slice)) = self.inflow.take() {
+            match mail {
+                RelayMail::Fanout(fanout) => {
+                    if self.reader.fan_out(out, &fanout, slice) == Delivery::Begun {
+                        self.inflow.put_back(from, RelayMail::Fanout(fanout));
+                        return;
+                    }
+                    self.inflow.finish();
+                }
+                mail => {
+                    if let RelayMail::Page(page) = &mail {
+                        slice.spend(page.items.len());
+                    }
+                    self.act_on(out, from, mail);
+                }
+            }
+        }
+    }
+
+    fn act_on(&mut self, out: &mut dyn Outbox<RelayMail>, from: CoreId, mail: RelayMail) {
         match mail {
             RelayMail::Owner(input) => self.owner.push(from, input),
-            RelayMail::Fanout(fanout) => self.reader.fan_out(out, &fanout),
+            RelayMail::Fanout(_) => debug_assert!(false, "taken in slice by slice"),
             RelayMail::Admitted { receipt, owed } => match self.ingest.admitted(from, receipt, owed) {
                 // Who created nothing over the cap waits for nobody else's evictions.
                 Some(Settlement { owed: 0, answer: Some(answer) }) => self.answer_settled(out, answer),
@@ -358,7 +399,7 @@ impl Relay {
 
     /// Hands over what bodies hold, as far as owners and consumers take it.
     fn hand_over(&mut self, out: &mut dyn Outbox<RelayMail>) {
-        if !self.ingest.has_jobs() || out.congested() {
+        if !self.ingest.has_jobs() || self.is_behind(out) {
             return;
         }
         let Self { core, shared, ingest, owner, .. } = self;
@@ -398,9 +439,14 @@ impl Relay {
         }
     }
 
+    /// Whether this relay is behind with consumers that do read.
+    fn is_behind(&self, out: &dyn Outbox<RelayMail>) -> bool {
+        out.congested() || self.shared.is_some_reader_behind()
+    }
+
     /// Whether events may come in: no consumer that reads is behind, and every owner has room.
     fn has_room(&self, out: &dyn Outbox<RelayMail>) -> bool {
-        !out.congested()
+        !self.is_behind(out)
             && self.takes_ingest()
             && self.shared.every_core().all(|core| core == self.core || out.ingest_room(core))
     }

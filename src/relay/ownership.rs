@@ -54,6 +54,8 @@ pub struct Shared {
     /// Positions waiting to be judged against the first event of their session (`replay.rs`).
     pub judgements: AtomicUsize,
     tick: AtomicU64,
+    /// Cores before whose readers more waits than a stage holds (`inflow.rs`).
+    readers_behind: AtomicUsize,
     /// Sessions held, less the evictions claimed and not made yet. Below 0 for a moment if the byte budget takes what
     /// was claimed.
     sessions: AtomicIsize,
@@ -76,6 +78,7 @@ impl Shared {
             parties: AtomicUsize::new(0),
             judgements: AtomicUsize::new(0),
             tick: AtomicU64::new(1),
+            readers_behind: AtomicUsize::new(0),
             sessions: AtomicIsize::new(0),
             oldest: (0..cores).map(|_| AtomicU64::new(NO_SESSION)).collect(),
             owner_keys: (random(), random()),
@@ -105,6 +108,21 @@ impl Shared {
         hasher.write(name.as_bytes());
         // The remainder is below CORES_MAX, so it fits.
         CoreId(u16::try_from(hasher.finish() % cores).unwrap_or(0))
+    }
+
+    /// Whether some core's reader is behind with its mail: publishers wait.
+    #[must_use]
+    pub fn is_some_reader_behind(&self) -> bool {
+        self.readers_behind.load(Ordering::Relaxed) > 0
+    }
+
+    /// A core's reader has fallen behind, or has caught up.
+    pub fn reader_is_behind(&self, is_behind: bool) {
+        if is_behind {
+            self.readers_behind.fetch_add(1, Ordering::Relaxed);
+        } else {
+            self.readers_behind.fetch_sub(1, Ordering::Relaxed);
+        }
     }
 
     /// Takes `events` consecutive recency ticks; answers the first.
@@ -370,6 +388,25 @@ impl OwnerInput {
             Self::Events(events) => events.batch.weight(),
             Self::Command(command) => command.batch.weight(),
             _ => 0,
+        }
+    }
+}
+
+impl RelayMail {
+    /// Whether it is for the reader of its core, and keeps its place among what is. The rest is acted on at once: it is
+    /// for the owner, for who settles or gathers, and no event's delivery depends on its place.
+    #[must_use]
+    pub fn is_for_reader(&self) -> bool {
+        match self {
+            Self::Fanout(_)
+            | Self::Admitted { .. }
+            | Self::Registered { .. }
+            | Self::Page(_)
+            | Self::Handover { .. }
+            | Self::CommandAnswer { .. } => true,
+            Self::Owner(_) | Self::Evict { .. } | Self::EvictAnswered { .. } | Self::Gather(_) | Self::Gathered(_) => {
+                false
+            }
         }
     }
 }

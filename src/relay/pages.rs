@@ -217,7 +217,16 @@ pub fn read(
 ) -> Page {
     let PageRequest { sub, filter, cursor, memory: PageMemory { items, bytes } } = request;
     let Cursor { snapshot, announce, live, mut phase } = cursor;
-    let writer = Writer { parser, filter: &filter, items, bytes, bytes_max, scanned: 0, named: None };
+    let writer = Writer {
+        parser,
+        filter: &filter,
+        takes_everything: filter.is_everything(),
+        items,
+        bytes,
+        bytes_max,
+        scanned: 0,
+        named: None,
+    };
     let mut reading = Reading { directory, writer, snapshot, announce };
     let next = loop {
         if reading.writer.is_full() {
@@ -388,6 +397,8 @@ impl Reading<'_> {
 struct Writer<'a> {
     parser: &'a mut Parser,
     filter: &'a Filter,
+    /// Whether no event need be parsed to know that the filter takes it.
+    takes_everything: bool,
     items: Vec<PageItem>,
     bytes: Vec<u8>,
     bytes_max: usize,
@@ -427,7 +438,7 @@ impl Writer<'_> {
     fn event(&mut self, stored: &Stored<'_>) {
         self.scanned += stored.raw.len();
         let wanted =
-            self.filter.is_everything() || self.parser.parse(stored.raw).is_ok_and(|event| self.filter.matches(&event));
+            self.takes_everything || self.parser.parse(stored.raw).is_ok_and(|event| self.filter.matches(&event));
         if wanted {
             let raw = self.append(stored.raw);
             let Stored { position, placement, arrival, outline, .. } = *stored;

@@ -193,8 +193,8 @@ impl Reader {
         let key = ClassKey { filter: Arc::new(filter), ceiling, binding };
         let (class, interest) = self.classes.join(key, self.shared.limits.sessions_max);
         let replay = self.replay(&from, live);
-        let covered =
-            (binding == Binding::WebSocket).then(|| Box::new(Covered { since: vec![0; self.shared.cores()], from }));
+        let covered = (binding == Binding::WebSocket)
+            .then(|| Box::new(Covered { since: vec![0; self.shared.cores()], past: from.into() }));
         let sub = self.subscriptions.insert(Subscription {
             conn,
             class,

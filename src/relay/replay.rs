@@ -2,19 +2,19 @@
 //! (contract §3, §9; the owner's side is `pages.rs`).
 //!
 //! Replays of one connection run one after the other. An event that another subscription of the connection has
-//! delivered, or will deliver by its own replay, is skipped.
+//! delivered, or will deliver by itself, is skipped (`coverage.rs`).
 
 use std::sync::atomic::Ordering;
 
 use crate::engine::service::{ConnId, CoreId, Outbox};
 
+use super::coverage::StoredAt;
 use super::event::{Event, Parser, Position, Scope};
 use super::frame;
-use super::frames::append_frame;
+use super::frames::{Binding, append_frame};
 use super::ownership::{OwnerInput, RelayMail, SessionNote, SubRef};
 use super::pages::{Cursor, Page, PageItem, PageRequest};
 use super::reader::Reader;
-use super::subscription::{Covered, From};
 
 /// A page's frames are queued in runs of about this size, which share delivery blocks; a longer run would need one of its own.
 const RUN_BYTES: usize = 32 << 10;
@@ -178,9 +178,12 @@ impl Reader {
             self.announce_dropped_always(out, conn);
         }
         let mut frames = std::mem::take(&mut self.page_frames);
+        let mut coverage = (!alone).then(|| self.coverage(conn, page.sub, owner));
         // No event needs a look at what this connection has had already.
         let plain = alone && self.peers.get(conn).is_none_or(|peer| peer.commands.is_none());
         let mut session: &str = "";
+        // Its shared name, where a book is kept.
+        let mut booked = None;
         let mut noted = SessionNote::default();
         for item in &page.items {
             if !matches!(item, PageItem::Event { .. }) {
@@ -191,6 +194,10 @@ impl Reader {
                 PageItem::Session { name, note } => {
                     session = text(page, name);
                     noted = note;
+                    booked = if binding == Binding::WebSocket { self.booked_name(session) } else { None };
+                    if let Some(others) = &mut coverage {
+                        others.next_session();
+                    }
                 }
                 PageItem::Exhausted { earliest } => self.announce_once(out, page.sub, session, earliest),
                 PageItem::Unknown { .. } => {}
@@ -206,7 +213,7 @@ impl Reader {
                         None => {
                             let Ok(event) = parser.parse(raw) else { continue };
                             let at = StoredAt { arrival, placement };
-                            if !alone && self.is_covered(conn, page.sub, owner, &event, at)
+                            if coverage.as_mut().is_some_and(|others| self.is_covered(others, &event, at))
                                 || self.was_handed(conn, page.sub, owner, &event, arrival)
                             {
                                 continue;
@@ -217,7 +224,9 @@ impl Reader {
                     }
                     let len = frame::length(frames.get(begun..).unwrap_or_default());
                     self.own_mark(conn, len);
-                    self.note_position(conn, page.sub, len, Some(session), position);
+                    if let (Some(name), Some(position)) = (&booked, position) {
+                        self.note_positions(conn, std::iter::once(page.sub), len, name, position);
+                    }
                     self.metrics.deliveries.increment();
                     if frames.len() >= RUN_BYTES {
                         self.push_page(out, conn, &mut frames);
@@ -259,49 +268,9 @@ impl Reader {
             && commands.is_some_and(|commands| commands.contains(&event.fingerprint()))
             && covered.and_then(|covered| covered.since.get(usize::from(owner.0))).is_some_and(|since| arrival > *since)
     }
-
-    /// Whether another subscription of the connection delivers this event by itself, or has.
-    fn is_covered(&self, conn: ConnId, but: SubRef, owner: CoreId, event: &Event<'_>, stored: StoredAt) -> bool {
-        let Some(peer) = self.peers.get(conn) else { return false };
-        peer.subs.iter().filter(|sub| **sub != but).any(|sub| {
-            let Some(subscription) = self.subscriptions.get(*sub) else { return false };
-            let Some(class) = self.classes.class(subscription.class) else { return false };
-            let Some(covered) = &subscription.covered else { return false };
-            // One that still replays this owner's sessions comes later, and skips what is delivered now.
-            subscription.is_live(owner) && covered.covers(owner, event, stored) && class.key.filter.matches(event)
-        })
-    }
 }
 
 /// A session's name in a page.
 fn text(page: &Page, name: (u32, u32)) -> &str {
     std::str::from_utf8(page.slice(name)).unwrap_or_default()
-}
-
-/// Where an event stands in its owner's order and in its session's.
-#[derive(Debug, Clone, Copy)]
-struct StoredAt {
-    arrival: u64,
-    placement: Option<Position>,
-}
-
-impl Covered {
-    /// Whether this subscription, live with `owner`, has delivered an event, its filter left aside.
-    fn covers(&self, owner: CoreId, event: &Event<'_>, stored: StoredAt) -> bool {
-        if self.since.get(usize::from(owner.0)).is_some_and(|since| stored.arrival > *since) {
-            return true;
-        }
-        match &self.from {
-            From::Now => false,
-            From::All => true,
-            From::Positions(asked) => {
-                let mut asked = asked.iter().filter(|asked| event.session() == Some(&*asked.session));
-                asked.any(|asked| match event.position() {
-                    Some(own) => own > asked.position,
-                    // One without a position is served if it was placed at the asked one or behind it.
-                    None => stored.placement >= Some(asked.position),
-                })
-            }
-        }
-    }
 }

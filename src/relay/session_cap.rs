@@ -164,14 +164,20 @@ mod tests {
         assert_eq!(shared.sessions(), 2);
     }
 
-    #[test]
-    fn a_victim_written_meanwhile_stays_and_another_is_chosen() {
+    /// One core holds two sessions where one may be, and has been asked to evict the older.
+    fn asked_to_evict() -> (Shared, SessionCap) {
         let shared = shared(1, 1);
-        let _over = (shared.session_created(), shared.session_created());
+        assert_eq!((shared.session_created(), shared.session_created()), (false, true));
         shared.publish_oldest(CoreId(0), Some(1));
         let mut cap = SessionCap::default();
         cap.push(owing(1, 1));
         assert_eq!(cap.step(&shared), Some(Step::Evict(CoreId(0), 1)));
+        (shared, cap)
+    }
+
+    #[test]
+    fn a_victim_written_meanwhile_stays_and_another_is_chosen() {
+        let (shared, mut cap) = asked_to_evict();
         assert_eq!(shared.sessions(), 1, "what is claimed counts as gone");
         shared.publish_oldest(CoreId(0), Some(2));
         cap.evicted(&shared, false);
@@ -181,12 +187,7 @@ mod tests {
 
     #[test]
     fn what_went_for_its_bytes_is_not_evicted_for_again() {
-        let shared = shared(1, 1);
-        let _over = (shared.session_created(), shared.session_created());
-        shared.publish_oldest(CoreId(0), Some(1));
-        let mut cap = SessionCap::default();
-        cap.push(owing(1, 1));
-        assert_eq!(cap.step(&shared), Some(Step::Evict(CoreId(0), 1)));
+        let (shared, mut cap) = asked_to_evict();
         // Both go before the eviction is asked for; the count is below zero for that moment.
         shared.session_evicted();
         shared.session_evicted();

@@ -236,7 +236,7 @@ impl Relay {
             Some(all) if all.kind == Kind::String => match frame::text(Some(all)) {
                 Some(Cow::Borrowed("all")) => From::All,
                 Some(word) if word == "all" => From::All,
-                _ => return Err(invalid("from: an array of positions, or the word all")),
+                _ => return Err(invalid(stream::FROM_RULE)),
             },
             // On a WebSocket every fault of a subscribe but an exceeded limit is `invalid-filter` (§6.3).
             Some(positions) => stream::positions(positions, bounds).map_err(as_invalid_filter)?,

@@ -85,8 +85,14 @@ fn from(text: &str, bounds: AskBounds) -> Result<From, Refusal> {
     if text == "all" {
         return Ok(From::All);
     }
-    let invalid = |detail: String| Refusal::new(Code::InvalidFrom, detail);
-    let document = json::scan(text.as_bytes()).map_err(|fault| invalid(format!("from: {fault}")))?;
+    let document = json::scan(text.as_bytes()).map_err(|fault| {
+        let detail: Cow<'static, str> = match text.trim_ascii_start().bytes().next() {
+            Some(b'[' | b'{') | None => format!("from: {fault}").into(),
+            // Something else altogether, such as the form of `Last-Event-ID`; where its JSON breaks off helps nobody.
+            Some(_) => FROM_RULE.into(),
+        };
+        Refusal::new(Code::InvalidFrom, detail)
+    })?;
     positions(document.root, bounds)
 }
 
@@ -97,7 +103,7 @@ fn from(text: &str, bounds: AskBounds) -> Result<From, Refusal> {
 pub fn positions(value: Value<'_>, bounds: AskBounds) -> Result<From, Refusal> {
     let invalid = |rule: &'static str| Refusal::new(Code::InvalidFrom, rule);
     if value.kind != Kind::Array {
-        return Err(invalid("from: an array of positions, or the word all"));
+        return Err(invalid(FROM_RULE));
     }
     if value.elements().take(bounds.from_positions_max + 1).count() > bounds.from_positions_max {
         let max = bounds.from_positions_max;
@@ -130,6 +136,8 @@ pub fn positions(value: Value<'_>, bounds: AskBounds) -> Result<From, Refusal> {
     Ok(From::Positions(asked))
 }
 
+/// What `from` may be.
+pub const FROM_RULE: &str = "from: an array of positions, or the word all";
 const SEQ_RULE: &str = "from: seq is an integer from 0 to 9223372036854775807";
 const EPOCH_RULE: &str = "from: epoch is an integer from 0 to 9223372036854775807";
 
@@ -197,6 +205,20 @@ mod tests {
     fn a_session_named_twice_means_its_lower_position() {
         let query = r#"from=[{"session":"s","seq":7,"x":[]},{"session":"s","epoch":0,"seq":3}]"#;
         assert_eq!(ask(query, None).unwrap().from, From::Positions(vec![asked("s", 0, 3)]));
+    }
+
+    #[test]
+    fn a_fault_of_from_says_what_is_expected() {
+        for (query, detail) in [
+            ("from=s1:0:1", FROM_RULE),
+            ("from=everything", FROM_RULE),
+            ("from={}", FROM_RULE),
+            ("from=7", FROM_RULE),
+            (r#"from=[{"session":"s","seq":1}"#, "from: unexpected end of text at byte 24"),
+            (r#"from=[{"session":"s"}]"#, SEQ_RULE),
+        ] {
+            assert_eq!(ask(query, None).unwrap_err().detail, detail, "{query}");
+        }
     }
 
     #[test]

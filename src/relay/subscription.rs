@@ -65,7 +65,41 @@ pub struct Covered {
     /// Holds for owners it is live with.
     pub since: Vec<u64>,
     /// What its replay has read of what had arrived before.
-    pub from: From,
+    pub past: Past,
+}
+
+/// What the replay of a subscription reads of what had arrived when it was registered.
+#[derive(Debug)]
+pub enum Past {
+    /// It has no replay.
+    Nothing,
+    /// Everything held.
+    Everything,
+    /// What stands behind these positions, by session.
+    After(HashMap<Box<str>, Position>),
+}
+
+impl Past {
+    /// The position asked for in that session.
+    #[must_use]
+    pub fn asked(&self, session: &str) -> Option<Position> {
+        match self {
+            Self::Nothing | Self::Everything => None,
+            Self::After(asked) => asked.get(session).copied(),
+        }
+    }
+}
+
+impl std::convert::From<From> for Past {
+    fn from(from: From) -> Self {
+        match from {
+            From::Now => Self::Nothing,
+            From::All => Self::Everything,
+            From::Positions(asked) => {
+                Self::After(asked.into_iter().map(|Asked { session, position }| (session, position)).collect())
+            }
+        }
+    }
 }
 
 /// A subscription of this core.

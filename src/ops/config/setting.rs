@@ -140,6 +140,11 @@ pub(super) fn flag_of(variable: &str) -> String {
     format!("--{}", words.to_ascii_lowercase().replace('_', "-"))
 }
 
+/// `max-body` → `AEP_MAX_BODY`.
+pub(super) fn variable_of(flag: &str) -> String {
+    format!("AEP_{}", flag.to_ascii_uppercase().replace('-', "_"))
+}
+
 /// Decimal digits and nothing else.
 fn parse_integer(text: &str) -> Option<usize> {
     let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());

@@ -13,6 +13,7 @@
 use super::SessionBuffer;
 use super::entry_table::Entry;
 use super::marks::{Key, Marks};
+use super::record_log::RecordLog;
 use crate::base::segment_pool::SegmentPool;
 use crate::relay::event::{Outline, Position};
 
@@ -139,7 +140,7 @@ impl SessionBuffer {
         visit: &mut dyn FnMut(Stored<'_>),
     ) -> PageEnd<ReplayCursor> {
         let mut next = ReplayCursor { evictions: self.marks.evictions(), ..cursor };
-        let mut room = PageRoom::new(bytes_max);
+        let mut serving = self.serving(pool, bytes_max, scratch, visit);
         let is_before = |key: Key| match cursor.given {
             Some(given) => key <= given,
             None => cursor.from.is_some_and(|from| key.placement < Some(from)),
@@ -149,11 +150,9 @@ impl SessionBuffer {
             if entry.arrival > arrived_until || at_or_below {
                 continue;
             }
-            if !room.take(entry.len as usize) {
+            if !serving.serve(entry, entry.arrival) {
                 return PageEnd { next, finished: false };
             }
-            let raw = self.log.read(pool, &entry.body, entry.len as usize, scratch);
-            visit(entry.stored(entry.arrival, raw));
             next.given = Some(entry.key());
         }
         PageEnd { next, finished: true }
@@ -171,36 +170,50 @@ impl SessionBuffer {
         visit: &mut dyn FnMut(Stored<'_>),
     ) -> PageEnd<CatchUpCursor> {
         let mut next = CatchUpCursor { evictions: Some(self.marks.evictions()), ..cursor };
-        let mut room = PageRoom::new(bytes_max);
+        let mut serving = self.serving(pool, bytes_max, scratch, visit);
         for (number, entry) in self.table.arrived(cursor.after).take_while(|&(number, _)| number <= arrived_until) {
-            if !room.take(entry.len as usize) {
+            if !serving.serve(entry, number) {
                 return PageEnd { next, finished: false };
             }
-            let raw = self.log.read(pool, &entry.body, entry.len as usize, scratch);
-            visit(entry.stored(number, raw));
             next.after = number;
         }
         next.after = next.after.max(arrived_until);
         PageEnd { next, finished: true }
     }
+
+    fn serving<'a>(
+        &'a self,
+        pool: &'a SegmentPool,
+        bytes_max: usize,
+        scratch: &'a mut Vec<u8>,
+        visit: &'a mut dyn FnMut(Stored<'_>),
+    ) -> Serving<'a> {
+        Serving { log: &self.log, pool, scratch, visit, left: bytes_max, is_empty: true }
+    }
 }
 
-/// What a page may still take.
-struct PageRoom {
+/// A page being served: what it may still take, and who takes it.
+struct Serving<'a> {
+    log: &'a RecordLog,
+    pool: &'a SegmentPool,
+    scratch: &'a mut Vec<u8>,
+    visit: &'a mut dyn FnMut(Stored<'_>),
     left: usize,
     is_empty: bool,
 }
 
-impl PageRoom {
-    fn new(bytes_max: usize) -> Self {
-        Self { left: bytes_max, is_empty: true }
-    }
-
-    /// The first event always fits: a page that served nothing would never end.
-    fn take(&mut self, bytes: usize) -> bool {
-        let fits = bytes <= self.left || self.is_empty;
-        self.left = self.left.saturating_sub(bytes);
+impl Serving<'_> {
+    /// Serves an entry for that arrival number, if the page still takes it. The first one always fits: a page that served
+    /// nothing would never end.
+    fn serve(&mut self, entry: &Entry, arrival: u64) -> bool {
+        let len = entry.len as usize;
+        if len > self.left && !self.is_empty {
+            return false;
+        }
+        self.left = self.left.saturating_sub(len);
         self.is_empty = false;
-        fits
+        let raw = self.log.read(self.pool, &entry.body, len, self.scratch);
+        (self.visit)(entry.stored(arrival, raw));
+        true
     }
 }

@@ -12,6 +12,9 @@ use crate::wire::json::{self, Kind, Value};
 /// Bytes of a peer's own text that a refusal repeats.
 const QUOTE_BYTES_MAX: usize = 64;
 
+/// Whatever begins as anything but an object.
+pub(super) const NOT_AN_OBJECT: &str = "filter: must be a JSON object";
+
 /// What may stand on the left of a rule.
 enum Key {
     Type,
@@ -86,7 +89,7 @@ struct Draft {
 /// Reads a whole filter.
 pub(super) fn filter(value: Value<'_>, scalars_max: usize) -> Result<Filter, FilterFault> {
     if value.kind != Kind::Object {
-        return Err(FilterFault::Invalid("filter: must be a JSON object".into()));
+        return Err(FilterFault::Invalid(NOT_AN_OBJECT.into()));
     }
     let mut draft = Draft::default();
     let mut budget = Budget { left: scalars_max, max: scalars_max };

@@ -230,6 +230,9 @@ fn what_is_no_json_object_is_invalid() {
         assert!(refused(text).starts_with("filter: "), "{text}");
     }
     assert!(refused("\u{feff}{}").contains("byte order mark"));
+    for text in ["session:s1", "*", "[", "\"type", "true,"] {
+        assert_eq!(refused(text), "filter: must be a JSON object", "{text}");
+    }
     assert!(Filter::parse(b"{\"agent\":\"\xff\"}", 9).unwrap_err().to_string().contains("UTF-8"));
     assert!(Filter::parse(b"{\"agent\":\0}", 9).unwrap_err().to_string().contains("NUL"));
     let deep = format!("{{\"x\":{}0{}}}", "[".repeat(100_000), "]".repeat(100_000));

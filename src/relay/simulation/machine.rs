@@ -19,20 +19,30 @@ pub(super) struct At {
     pub(super) conn: ConnId,
 }
 
-/// Mail that waits at one core, by lane and sender.
-type Lanes = [Vec<VecDeque<RelayMail>>; 2];
+/// What comes out of a lane.
+#[derive(Debug)]
+pub(super) enum Letter {
+    Mail(RelayMail),
+    /// That core has ended this lane.
+    End,
+}
 
-const INGEST: usize = 0;
-const FANOUT: usize = 1;
+/// Mail that waits at one core, by lane and sender.
+type Lanes = [Vec<VecDeque<Letter>>; 2];
+
+pub(super) const INGEST: usize = 0;
+pub(super) const FANOUT: usize = 1;
 
 pub(super) struct Core {
     pub(super) relay: Relay,
     pub(super) metrics: Arc<CoreMetrics>,
     pub(super) out: SimOutbox,
-    lanes: Lanes,
+    pub(super) lanes: Lanes,
+    /// Ends that have come out of each lane.
+    pub(super) ends: [usize; 2],
     free: Vec<u32>,
     generations: Vec<u32>,
-    work: Work,
+    pub(super) work: Work,
 }
 
 pub(super) struct Machine {
@@ -55,6 +65,7 @@ impl Machine {
                 metrics: metrics.core(index),
                 out: SimOutbox::new(id, cores, queue),
                 lanes: [lane(), lane()],
+                ends: [0, 0],
                 free: Vec::new(),
                 generations: Vec::new(),
                 work: Work::Idle,
@@ -98,7 +109,7 @@ impl Machine {
     fn dispatch(&mut self, from: usize) {
         while let Some((ingest, to, mail)) = self.cores[from].out.mail.pop_front() {
             let lane = if ingest { INGEST } else { FANOUT };
-            self.cores[usize::from(to.0)].lanes[lane][from].push_back(mail);
+            self.cores[usize::from(to.0)].lanes[lane][from].push_back(Letter::Mail(mail));
         }
     }
 
@@ -145,8 +156,13 @@ impl Machine {
                 return;
             }
             let (lane, from) = waiting[random.index(waiting.len())];
-            let Some(mail) = node.lanes[lane][from].pop_front() else { return };
-            node.relay.on_mail(&mut node.out, CoreId(u16::try_from(from).unwrap()), mail);
+            match node.lanes[lane][from].pop_front() {
+                Some(Letter::Mail(mail)) => {
+                    node.relay.on_mail(&mut node.out, CoreId(u16::try_from(from).unwrap()), mail);
+                }
+                Some(Letter::End) => node.ends[lane] += 1,
+                None => return,
+            }
             self.dispatch(core);
         }
     }

@@ -8,6 +8,7 @@ mod client;
 mod machine;
 mod outbox;
 mod random;
+mod slices;
 mod world;
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -52,6 +53,29 @@ fn consumers_are_told_what_the_contract_promises() {
     match std::env::var("AEP_SIMULATION_SEED") {
         Ok(seed) => run(seed.parse().unwrap()),
         Err(_) => (0..SEEDS).for_each(run),
+    }
+}
+
+/// Whatever was taken in before the process ends reaches consumers and gets its answer, commands and what waits for an
+/// eviction on another core included.
+#[test]
+fn a_drain_in_the_midst_of_commands_and_evictions_loses_nothing() {
+    // Short runs, of which few come to the point.
+    for seed in 0..4 * SEEDS {
+        let cores = [1, 2, 4][usize::try_from(seed % 3).unwrap()];
+        let mut world = World::crowded(seed, cores);
+        let outcome = catch_unwind(AssertUnwindSafe(|| {
+            world.stir(120);
+            if seed.is_multiple_of(2) {
+                world.command_out_of_rest();
+            }
+            world.drain();
+            world.check_witness();
+        }));
+        if let Err(panic) = outcome {
+            eprintln!("drain failed: seed {seed} ({cores} cores)");
+            resume_unwind(panic);
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! What happens in a run: publishers, consumers, commands, cuts, all drawn from the seed.
 
 mod consumers;
+mod drain;
 mod publishers;
 
 use super::client::{Client, Sent, Start, Want};
@@ -65,6 +66,12 @@ impl World {
     pub(super) fn capped(seed: u64, cores: usize, sessions_max: usize) -> Self {
         let limits = Limits { sessions_max, ..Limits::default() };
         Self::with(Random(seed), cores, limits, false, false)
+    }
+
+    /// The byte budget holds a few sessions only: nearly every event waits for an eviction, often on another core.
+    pub(super) fn crowded(seed: u64, cores: usize) -> Self {
+        let limits = Limits { replay_bytes_max: 12 << 10, ..Limits::default() };
+        Self::with(Random(seed), cores, limits, false, true)
     }
 
     fn with(mut random: Random, cores: usize, limits: Limits, roomy: bool, cramped: bool) -> Self {
@@ -142,6 +149,11 @@ impl World {
                 part(client, &mut self.machine, &mut self.sent);
             }
         }
+        self.hear_answers();
+    }
+
+    /// Takes in the answers to POSTs.
+    fn hear_answers(&mut self) {
         let step = self.step;
         let (machine, sent, sessions) = (&mut self.machine, &mut self.sent, &mut self.sessions);
         self.posts.retain(|post| {
@@ -164,6 +176,12 @@ impl World {
 /// Parts from a connection: what the relay has not read of it was never published.
 fn part(client: &mut Client, machine: &mut Machine, sent: &mut [Sent]) {
     client.alive = false;
+    forget_unread(client, machine, sent);
+    let _unseen = machine.disconnect(client.at);
+}
+
+/// The relay reads nothing more of a connection: what waits there was never published.
+fn forget_unread(client: &Client, machine: &mut Machine, sent: &mut [Sent]) {
     let Some(socket) = machine.socket(client.at) else { return };
     let unread: Vec<Vec<u8>> = socket.inbox.drain(..).collect();
     for text in unread {
@@ -173,5 +191,4 @@ fn part(client: &mut Client, machine: &mut Machine, sent: &mut [Sent]) {
             event.resent = true;
         }
     }
-    let _unseen = machine.disconnect(client.at);
 }

@@ -107,6 +107,16 @@ impl World {
         (0..self.clients.len()).filter(|index| self.clients[*index].alive && self.clients[*index].socket).collect()
     }
 
+    /// Any party, if the one drawn is not closing.
+    fn any_open_party(&mut self) -> Option<usize> {
+        let parties = self.parties();
+        if parties.is_empty() {
+            return None;
+        }
+        let party = self.random.pick(&parties);
+        self.is_open(party).then_some(party)
+    }
+
     pub(super) fn send(&mut self, party: usize, text: &str) {
         let at = self.clients[party].at;
         if let Some(socket) = self.machine.socket(at).filter(|socket| !socket.closing) {
@@ -121,14 +131,7 @@ impl World {
 
     /// A party publishes events of a session of its own.
     pub(super) fn emit(&mut self) {
-        let parties = self.parties();
-        if parties.is_empty() {
-            return;
-        }
-        let party = self.random.pick(&parties);
-        if !self.is_open(party) {
-            return;
-        }
+        let Some(party) = self.any_open_party() else { return };
         let owned = self.sessions.iter().position(|session| session.emitter == Some(party));
         // A session that has not been published yet, so that nobody else is on its way with it.
         let fresh = self.sessions.iter().rposition(|session| session.emitter.is_none() && session.events.is_empty());
@@ -148,14 +151,7 @@ impl World {
 
     /// A command for a session, from any party.
     pub(super) fn command(&mut self) {
-        let parties = self.parties();
-        if parties.is_empty() {
-            return;
-        }
-        let party = self.random.pick(&parties);
-        if !self.is_open(party) {
-            return;
-        }
+        let Some(party) = self.any_open_party() else { return };
         let session = self.random.index(self.sessions.len());
         let kind = self.random.pick(&["control.cancel", "control.cancel", "control.pause"]);
         let event = self.compose(Some(session), kind, false);

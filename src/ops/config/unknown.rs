@@ -1,0 +1,117 @@
+//! Variables named like settings that are none: a setting misspelt, which must not be ignored in silence, or one of
+//! another tool of the protocol, which is nothing to be warned of.
+//!
+//! The two are told apart by their distance from the settings there are. Only names are read here, never values.
+
+use clap::CommandFactory;
+
+use super::arguments::RawConfig;
+use super::setting::variable_of;
+
+/// Edits from a setting's name up to which a name counts as that setting misspelt.
+const EDITS_MAX: usize = 2;
+
+/// Names beginning with `AEP_` that are no setting.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Unknown {
+    /// With the setting that was probably meant.
+    misspelt: Vec<(String, String)>,
+    /// Others.
+    foreign: Vec<String>,
+}
+
+impl Unknown {
+    /// Those among the names of an environment.
+    pub(super) fn among(names: impl IntoIterator<Item = String>) -> Self {
+        let command = RawConfig::command();
+        let flags = command.get_arguments().filter(|argument| argument.get_help_heading().is_some());
+        let mut settings: Vec<String> = flags.filter_map(|flag| flag.get_long()).map(variable_of).collect();
+        // It has no flag.
+        settings.push("AEP_TOKEN".to_owned());
+        let mut unknown = Self::default();
+        let mut names: Vec<String> = names.into_iter().filter(|name| name.starts_with("AEP_")).collect();
+        names.sort_unstable();
+        for name in names.into_iter().filter(|name| !settings.contains(name)) {
+            let nearest = settings.iter().map(|setting| (edits(&name, setting), setting)).min();
+            // Whatever a name holds, it is told on one line.
+            let name = name.escape_debug().to_string();
+            match nearest {
+                Some((distance, setting)) if distance <= EDITS_MAX => unknown.misspelt.push((name, setting.clone())),
+                _ => unknown.foreign.push(name),
+            }
+        }
+        unknown
+    }
+
+    /// A sentence for each that looks like a setting misspelt.
+    pub(super) fn warnings(&self) -> impl Iterator<Item = String> {
+        self.misspelt.iter().map(|(name, setting)| format!("{name} is no setting and is ignored; is {setting} meant?"))
+    }
+
+    /// A sentence about the others, if there are any.
+    pub(super) fn notice(&self) -> Option<String> {
+        (!self.foreign.is_empty())
+            .then(|| format!("not settings of the relay, and ignored: {}", self.foreign.join(", ")))
+    }
+}
+
+/// Characters to be inserted, removed or replaced to make one name the other.
+fn edits(from: &str, to: &str) -> usize {
+    let to: Vec<char> = to.chars().collect();
+    // Edits from what has been read of `from` to each beginning of `to`.
+    let mut row: Vec<usize> = (0..=to.len()).collect();
+    for (read, c) in from.chars().enumerate() {
+        let mut diagonal = std::mem::replace(&mut row[0], read + 1);
+        for (index, other) in to.iter().enumerate() {
+            let replaced = diagonal + usize::from(c != *other);
+            diagonal = row[index + 1];
+            row[index + 1] = replaced.min(diagonal + 1).min(row[index] + 1);
+        }
+    }
+    row[to.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn among(names: &[&str]) -> (Vec<String>, Option<String>) {
+        let unknown = Unknown::among(names.iter().map(|name| (*name).to_owned()));
+        (unknown.warnings().collect(), unknown.notice())
+    }
+
+    #[test]
+    fn a_misspelt_setting_is_warned_of() {
+        for (name, setting) in [
+            ("AEP_TOEKN", "AEP_TOKEN"),
+            ("AEP_TOKENS", "AEP_TOKEN"),
+            ("AEP_TOKN", "AEP_TOKEN"),
+            ("AEP_TOKENFILE", "AEP_TOKEN_FILE"),
+            ("AEP_MAX_SESSION", "AEP_MAX_SESSIONS"),
+            ("AEP_CORE", "AEP_CORES"),
+        ] {
+            let warning = format!("{name} is no setting and is ignored; is {setting} meant?");
+            assert_eq!(among(&[name, "AEP_PORT", "PATH"]), (vec![warning], None));
+        }
+    }
+
+    #[test]
+    fn settings_and_names_without_the_prefix_are_not_mentioned() {
+        assert_eq!(among(&["AEP_TOKEN", "AEP_TOKEN_FILE", "AEP_BUFFER", "AEP", "PATH", "XAEP_PORTS"]), (vec![], None));
+    }
+
+    #[test]
+    fn what_other_tools_read_is_told_in_one_line_and_is_no_warning() {
+        let notice = "not settings of the relay, and ignored: AEP_SOURCE, AEP_URL".to_owned();
+        assert_eq!(among(&["AEP_URL", "AEP_SOURCE"]), (vec![], Some(notice)));
+    }
+
+    #[test]
+    fn edits_are_counted_from_both_ends() {
+        for (from, to, count) in
+            [("", "", 0), ("", "ab", 2), ("ab", "", 2), ("abc", "abd", 1), ("kitten", "sitting", 3)]
+        {
+            assert_eq!((edits(from, to), edits(to, from)), (count, count), "{from} {to}");
+        }
+    }
+}

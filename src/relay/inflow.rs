@@ -1,0 +1,155 @@
+//! Mail of owners for this core's reader that has not been acted on yet.
+//!
+//! Mostly nothing waits here. But an event costs a look at every subscription that is served singly, one connection may
+//! have thousands of these, and one batch has hundreds of events. So a turn has a budget of looks; what is behind it waits
+//! for the next turn, and between the two this core reads and writes for everybody else. While much waits, publishers
+//! wait, too ([`Shared::is_some_reader_behind`]), so what waits is bounded.
+//!
+//! Invariants: mail leaves in the order in which it came, so what follows events (a page, a registration, an
+//! acknowledgement, a command for its target) is never acted on before them; an event once begun is delivered to everybody
+//! in the same turn.
+
+use std::collections::VecDeque;
+
+use crate::engine::service::{CoreId, Mail};
+
+use super::ownership::{RelayMail, Shared};
+
+/// Looks of one turn; few in tests, so that the simulation meets its edges.
+pub(super) const LOOKS_PER_TURN: usize = if cfg!(test) { 24 } else { 32 << 10 };
+
+/// How far the work of a turn may go, and how far it has come.
+#[derive(Debug)]
+pub struct Slice {
+    /// Looks left in this turn.
+    looks: usize,
+    /// The first event not delivered yet of the fan-out that comes first.
+    event: usize,
+}
+
+impl Slice {
+    /// The next of so many events, if there is one and the turn may go on.
+    pub fn next_event(&mut self, events: usize) -> Option<usize> {
+        if self.looks == 0 || self.event >= events {
+            return None;
+        }
+        self.event += 1;
+        Some(self.event - 1)
+    }
+
+    /// Whether all of so many events are delivered.
+    #[must_use]
+    pub fn is_through(&self, events: usize) -> bool {
+        self.event >= events
+    }
+
+    /// Counts what was looked at.
+    pub fn spend(&mut self, looks: usize) {
+        self.looks = self.looks.saturating_sub(looks);
+    }
+}
+
+/// What waits for this core's reader, first to last.
+#[derive(Debug)]
+pub struct Inflow {
+    waiting: VecDeque<(CoreId, RelayMail)>,
+    bytes: usize,
+    slice: Slice,
+    /// Whether the other cores are told that much waits.
+    is_behind: bool,
+}
+
+impl Default for Inflow {
+    fn default() -> Self {
+        let slice = Slice { looks: LOOKS_PER_TURN, event: 0 };
+        Self { waiting: VecDeque::new(), bytes: 0, slice, is_behind: false }
+    }
+}
+
+impl Inflow {
+    /// Whether nothing waits.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    /// Takes mail in.
+    pub fn push(&mut self, from: CoreId, mail: RelayMail) {
+        self.bytes += mail.weight();
+        self.waiting.push_back((from, mail));
+    }
+
+    /// The mail that comes next, if this turn may go on, with the slice that it may take.
+    pub fn take(&mut self) -> Option<(CoreId, RelayMail, &mut Slice)> {
+        if self.slice.looks == 0 {
+            return None;
+        }
+        let (from, mail) = self.waiting.pop_front()?;
+        self.bytes -= mail.weight();
+        Some((from, mail, &mut self.slice))
+    }
+
+    /// A fan-out was delivered as far as the slice went: the rest of it comes first again.
+    pub fn put_back(&mut self, from: CoreId, mail: RelayMail) {
+        self.bytes += mail.weight();
+        self.waiting.push_front((from, mail));
+    }
+
+    /// A fan-out was delivered whole.
+    pub fn finish(&mut self) {
+        self.slice.event = 0;
+    }
+
+    /// A new turn may look as much again.
+    pub fn begin_turn(&mut self) {
+        self.slice.looks = LOOKS_PER_TURN;
+    }
+
+    /// Tells the other cores whether much waits here.
+    pub fn publish(&mut self, shared: &Shared) {
+        let is_behind = self.bytes > shared.limits.stage_bytes();
+        if is_behind != self.is_behind {
+            self.is_behind = is_behind;
+            shared.reader_is_behind(is_behind);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limits::Limits;
+    use crate::relay::ownership::SubRef;
+
+    #[test]
+    fn publishers_wait_while_more_than_a_stage_waits() {
+        let shared = Shared::new(Limits { write_queue_bytes_max: 64 << 10, ..Limits::default() }, 2, false);
+        let mut inflow = Inflow::default();
+        inflow.slice.spend(usize::MAX);
+        while inflow.bytes <= shared.limits.stage_bytes() {
+            assert!(!shared.is_some_reader_behind());
+            let mail = RelayMail::Registered { sub: SubRef { slot: 0, generation: 0 }, arrival: 0 };
+            inflow.push(CoreId(1), mail);
+            inflow.publish(&shared);
+        }
+        assert!(shared.is_some_reader_behind());
+        assert!(inflow.take().is_none(), "this turn has looked at enough");
+        inflow.begin_turn();
+        while inflow.take().is_some() {}
+        inflow.publish(&shared);
+        assert!(inflow.is_empty() && inflow.bytes == 0 && !shared.is_some_reader_behind());
+    }
+
+    #[test]
+    fn what_was_begun_goes_on_where_it_stopped() {
+        let mut inflow = Inflow::default();
+        let slice = &mut inflow.slice;
+        assert_eq!(slice.next_event(3), Some(0));
+        slice.spend(LOOKS_PER_TURN);
+        assert_eq!((slice.next_event(3), slice.is_through(3)), (None, false));
+        inflow.begin_turn();
+        let slice = &mut inflow.slice;
+        assert_eq!((slice.next_event(3), slice.next_event(3), slice.next_event(3)), (Some(1), Some(2), None));
+        assert!(slice.is_through(3));
+    }
+}
