@@ -177,6 +177,10 @@ impl Reader {
             named.extend(new.filter_map(|sub| self.id(sub).map(|id| (id.into(), sub))));
         }
         let Some(peer) = self.peers.get_mut(conn) else { return };
+        if peer.subs.is_empty() {
+            // Most never make a second one.
+            peer.subs.reserve_exact(1);
+        }
         peer.subs.push(sub);
         peer.weight += weight;
         if !named.is_empty() {
@@ -194,7 +198,7 @@ impl Reader {
         let (class, interest) = self.classes.join(key, self.shared.limits.sessions_max);
         let replay = self.replay(&from, live);
         let covered = (binding == Binding::WebSocket)
-            .then(|| Box::new(Covered { since: vec![0; self.shared.cores()], past: from.into() }));
+            .then(|| Box::new(Covered { since: vec![0; self.shared.cores()].into(), past: from.into() }));
         let sub = self.subscriptions.insert(Subscription {
             conn,
             class,

@@ -63,7 +63,7 @@ pub struct Replay {
 pub struct Covered {
     /// For each owner the arrival number behind which everything that matches is delivered: by catching up, or live.
     /// Holds for owners it is live with.
-    pub since: Vec<u64>,
+    pub since: Box<[u64]>,
     /// What its replay has read of what had arrived before.
     pub past: Past,
 }
@@ -76,7 +76,7 @@ pub enum Past {
     /// Everything held.
     Everything,
     /// What stands behind these positions, by session.
-    After(HashMap<Box<str>, Position>),
+    After(Box<HashMap<Box<str>, Position>>),
 }
 
 impl Past {
@@ -96,7 +96,8 @@ impl std::convert::From<From> for Past {
             From::Now => Self::Nothing,
             From::All => Self::Everything,
             From::Positions(asked) => {
-                Self::After(asked.into_iter().map(|Asked { session, position }| (session, position)).collect())
+                let by_session = asked.into_iter().map(|Asked { session, position }| (session, position));
+                Self::After(Box::new(by_session.collect()))
             }
         }
     }
