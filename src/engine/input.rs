@@ -316,7 +316,7 @@ impl<S: Service> Core<S> {
             (_, Phase::Lingering(_)) => self.io.doom(id, Ending::Complete),
             (_, Phase::Finishing(_) | Phase::Over) => {}
             // A body cut off brings nothing; a client that still reads answers to what it sent before gets them.
-            (Half::Http(half), Phase::Open) => match half.waiting(conn.leftover.is_some(), &self.io.process.limits) {
+            (Half::Http(half), Phase::Open) => match half.waiting(&self.io.process.limits) {
                 Waiting::Body(_) => self.io.doom(id, Ending::Peer),
                 _ if conn.queue.is_empty() => self.io.doom(id, Ending::Peer),
                 _ => self.io.finish(id, Ending::Peer),
