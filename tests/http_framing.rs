@@ -370,6 +370,18 @@ fn an_answer_still_comes_when_the_client_has_ended_its_side() {
     http.finish();
     http.response().expect(202, r#"{"accepted":1}"#);
     http.expect_end();
+
+    let mut http = Http::connect(&relay);
+    for _ in 0..20 {
+        http.send(request("POST", "/events", &[("Content-Type", "application/json")], body.as_bytes()));
+        http.send(HEALTH);
+    }
+    http.finish();
+    for _ in 0..20 {
+        http.response().expect(202, r#"{"accepted":1}"#);
+        assert_eq!(http.response().status, 200);
+    }
+    http.expect_end();
 }
 
 #[test]

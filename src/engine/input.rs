@@ -321,10 +321,27 @@ impl<S: Service> Core<S> {
                 _ if conn.queue.is_empty() => self.io.doom(id, Ending::Peer),
                 _ => self.io.finish(id, Ending::Peer),
             },
-            // A stream's client that shut its side is gone in all but the letter of HTTP; and a WebSocket without a close
-            // frame is broken.
-            (Half::EventStream(_) | Half::WebSocket(_), Phase::Open) => self.io.doom(id, Ending::Peer),
+            (Half::EventStream(_), Phase::Open) => self.on_event_stream_client_end(id),
+            // A WebSocket without a close frame is broken.
+            (Half::WebSocket(_), Phase::Open) => self.io.doom(id, Ending::Peer),
         }
+    }
+
+    /// A stream's client that has ended its side is served on until a write meets a reset, which comes back here as another
+    /// end.
+    fn on_event_stream_client_end(&mut self, id: ConnId) {
+        let now = self.io.now;
+        let mut probe = std::mem::take(&mut self.replies);
+        let Some(conn) = self.io.connection(id) else { return };
+        let idle = conn.queue.is_empty();
+        if conn.socket.is_reset() {
+            self.io.doom(id, Ending::Peer);
+        } else if let Half::EventStream(half) = &mut conn.half {
+            half.on_client_end(now, idle, &mut probe);
+            self.io.queue(id, |out| out.extend_from_slice(&probe));
+        }
+        probe.clear();
+        self.replies = probe;
     }
 }
 

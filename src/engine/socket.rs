@@ -62,6 +62,11 @@ impl Socket {
         full_is_zero(retry(|| self.0.write_vectored(slices)))
     }
 
+    /// Whether the connection was reset. After the peer's end no read tells it any more.
+    pub(super) fn is_reset(&self) -> bool {
+        !matches!(self.0.take_error(), Ok(None))
+    }
+
     /// Tells the peer that nothing more comes, behind everything written.
     pub(super) fn shut_write(&mut self) {
         let _already_closed = self.0.shutdown(Shutdown::Write);
