@@ -1,8 +1,8 @@
 //! New connections: who of the cores takes them on, and who is turned away.
 //!
 //! Owns the way from the accept queue to a registered [`Connection`]. A place is counted before the core is chosen, so the
-//! limit is exact and two cores do not both see the same gap. Whoever is turned away is answered and not read as a connection
-//! of a service; such connections are bounded too.
+//! limit is exact and two cores do not both see the same gap. Whoever is turned away is answered at once and not read as a
+//! connection of a service; such connections are bounded too: under a rush the eldest of them goes, never the answer.
 
 use crossbeam_channel::{Receiver, Sender};
 use mio::net::TcpStream;
@@ -11,7 +11,7 @@ use tracing::debug;
 use crate::engine::connection::Connection;
 use crate::engine::core::Core;
 use crate::engine::listener::Accepted;
-use crate::engine::service::{ConnId, CoreId, HttpFault, Service};
+use crate::engine::service::{ConnId, CoreId, Ending, HttpFault, Service};
 use crate::engine::socket::Socket;
 use crate::engine::token;
 use crate::limits::CLOSE_TIME;
@@ -19,7 +19,8 @@ use crate::ops::metrics::ConnectionKind;
 
 /// Connections accepted in one turn.
 const ACCEPTS_MAX: usize = 64;
-/// Connections being refused with all care at the same time; further ones get their answer and are closed.
+/// Connections that have been refused and are waited for, so that they can read why; beyond it the eldest goes. They are more
+/// than one turn accepts.
 const REFUSING_MAX: usize = 256;
 
 /// The way of accepted sockets to cores with fewer of them. Their places are already counted.
@@ -104,15 +105,23 @@ impl<S: Service> Core<S> {
     /// A connection that there is no room for: it is answered and not read as one.
     fn turn_away(&mut self, stream: TcpStream) {
         self.io.metrics.refused.increment();
-        let response = self.service.refusal(HttpFault::Busy, None);
-        if self.io.refusing >= REFUSING_MAX {
-            // The answer may be lost to a reset, if a request has come already; better than holding more.
-            self.io.turn_away_at_once(Socket::new(stream), &response);
-            return;
+        if self.io.refused.len() >= REFUSING_MAX {
+            self.let_go_of_eldest();
         }
+        let response = self.service.refusal(HttpFault::Busy, None);
         let Some(id) = self.insert(stream) else { return };
-        self.io.refusing += 1;
+        self.io.refused.push_back(id);
         self.io.turn_away(id, &response);
+    }
+
+    /// Closes the connection that was refused first. It is read once more: closing over unread input would send a reset, which
+    /// takes the answer away from some clients.
+    fn let_go_of_eldest(&mut self) {
+        let Some(id) = self.io.refused.pop_front() else { return };
+        if let Some(conn) = self.io.connections.get_mut(id.slot, id.generation) {
+            let _thrown_away = conn.socket.read(&mut self.buffer);
+        }
+        self.io.doom(id, Ending::Refused);
     }
 
     fn insert(&mut self, stream: TcpStream) -> Option<ConnId> {

@@ -18,7 +18,6 @@ use crate::engine::connection::{Connection, Farewell, Half, NEVER, Phase};
 use crate::engine::mailbox::Mailbox;
 use crate::engine::process::{Favour, Process};
 use crate::engine::service::{ConnId, CoreId, Ending, Mail, Response, WebSocketUpgrade};
-use crate::engine::socket::Socket;
 use crate::engine::timer_wheel::TimerWheel;
 use crate::engine::websocket::WebSocket;
 use crate::limits::{CLOSE_TIME, DISCARD_TIME};
@@ -43,8 +42,8 @@ pub(super) struct Io<M> {
     pub(super) lists: Lists,
     /// The process drains: every answer is the last of its connection.
     pub(super) draining: bool,
-    /// Connections that are refused for want of room and not over yet.
-    pub(super) refusing: usize,
+    /// Connections that were refused for want of room and are not over yet, the eldest first.
+    pub(super) refused: VecDeque<ConnId>,
     /// Where `flush.rs` copies small parts together.
     pub(super) gathered: Vec<u8>,
     scratch: Vec<u8>,
@@ -84,7 +83,7 @@ impl<M: Mail> Io<M> {
             mailbox,
             lists: Lists::default(),
             draining: false,
-            refusing: 0,
+            refused: VecDeque::new(),
             gathered: Vec::new(),
             scratch: Vec::new(),
         }
@@ -242,19 +241,24 @@ impl<M: Mail> Io<M> {
         }
     }
 
-    /// Writes an answer on a connection that is not to be read as one: it is over the limit.
+    /// Writes an answer on a fresh connection that is not to be read as one: it is over the limit. Written here and now, so that
+    /// no budget is between a refusal and its answer; a socket that has taken nothing yet takes it whole.
     pub(super) fn turn_away(&mut self, id: ConnId, response: &Response) {
-        self.queue(id, |out| encode_last_response(out, response));
-        self.finish_within(id, Ending::Refused, Farewell::strict(CLOSE_TIME));
-    }
-
-    /// The same without keeping the connection: what the socket takes at once is all it gets.
-    pub(super) fn turn_away_at_once(&mut self, mut socket: Socket, response: &Response) {
         self.scratch.clear();
         encode_last_response(&mut self.scratch, response);
-        if socket.write(&self.scratch).is_ok() {
-            socket.shut_write();
+        let Some(conn) = self.connections.get_mut(id.slot, id.generation) else { return };
+        conn.ending = Some(Ending::Refused);
+        let written = conn.socket.write(&self.scratch).unwrap_or(0);
+        self.metrics.writes.increment();
+        self.metrics.bytes_out.add(written as u64);
+        if written < self.scratch.len() {
+            self.doom(id, Ending::Refused);
+            return;
         }
+        conn.socket.shut_write();
+        let farewell = Farewell::strict(CLOSE_TIME);
+        conn.phase = Phase::Lingering(farewell);
+        self.set_deadline(id, farewell.deadline(self.now));
     }
 
     /// Asks for the content that the client holds back.
