@@ -19,6 +19,7 @@ use crate::engine::http::{self, Waiting};
 use crate::engine::service::{ConnId, Ending, Flow, HttpFault, Message, Outbox, Service, Verdict};
 use crate::engine::socket::Received;
 use crate::engine::websocket;
+use crate::limits::PEER_SILENCE_MAX;
 use crate::wire::http1::RequestHead;
 
 /// Size of the read buffer, and what one connection may bring in one turn.
@@ -327,16 +328,17 @@ impl<S: Service> Core<S> {
         }
     }
 
-    /// A stream's client that has ended its side is served on until a write meets a reset, which comes back here as another
-    /// end.
+    /// A stream's client that has ended its side is served on until a write meets a reset, or nobody: either comes back here as
+    /// another end.
     fn on_event_stream_client_end(&mut self, id: ConnId) {
         let now = self.io.now;
         let mut probe = std::mem::take(&mut self.replies);
         let Some(conn) = self.io.connection(id) else { return };
         let idle = conn.queue.is_empty();
-        if conn.socket.is_reset() {
+        if conn.socket.has_failed() {
             self.io.doom(id, Ending::Peer);
         } else if let Half::EventStream(half) = &mut conn.half {
+            conn.socket.fail_after(PEER_SILENCE_MAX);
             half.on_client_end(now, idle, &mut probe);
             self.io.queue(id, |out| out.extend_from_slice(&probe));
         }
