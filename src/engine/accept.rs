@@ -58,6 +58,11 @@ impl<S: Service> Core<S> {
                 self.turn_away(stream);
                 true
             }
+            Accepted::OnLastDescriptor(stream) => {
+                self.turn_away_at_once(stream);
+                self.acceptor.refill();
+                true
+            }
             Accepted::Connection(stream) => {
                 match self.io.process.place(self.io.core) {
                     None => self.turn_away(stream),
@@ -88,7 +93,7 @@ impl<S: Service> Core<S> {
 
     /// A connection whose place is counted.
     fn take_on(&mut self, stream: TcpStream) {
-        let Some(id) = self.insert(stream) else {
+        let Some(id) = self.insert(Socket::new(stream)) else {
             self.io.process.unplace(self.io.core);
             return;
         };
@@ -109,9 +114,23 @@ impl<S: Service> Core<S> {
             self.let_go_of_eldest();
         }
         let response = self.service.refusal(HttpFault::Busy, None);
-        let Some(id) = self.insert(stream) else { return };
-        self.io.refused.push_back(id);
-        self.io.turn_away(id, &response);
+        let mut socket = Socket::new(stream);
+        if self.io.write_refusal(&mut socket, &response)
+            && let Some(id) = self.insert(socket)
+        {
+            self.io.refused.push_back(id);
+            self.io.await_refused(id);
+        }
+    }
+
+    /// The same for one that cannot be waited for.
+    fn turn_away_at_once(&mut self, stream: TcpStream) {
+        self.io.metrics.refused.increment();
+        let response = self.service.refusal(HttpFault::Busy, None);
+        let mut socket = Socket::new(stream);
+        if self.io.write_refusal(&mut socket, &response) {
+            let _thrown_away = socket.read(&mut self.buffer);
+        }
     }
 
     /// Closes the connection that was refused first. It is read once more: closing over unread input would send a reset, which
@@ -124,9 +143,9 @@ impl<S: Service> Core<S> {
         self.io.doom(id, Ending::Refused);
     }
 
-    fn insert(&mut self, stream: TcpStream) -> Option<ConnId> {
+    fn insert(&mut self, socket: Socket) -> Option<ConnId> {
         let now = self.io.now;
-        let (slot, generation) = self.io.connections.insert(Connection::new(Socket::new(stream), now));
+        let (slot, generation) = self.io.connections.insert(Connection::new(socket, now));
         let id = ConnId { slot, generation };
         let conn = self.io.connection(id)?;
         if let Err(error) = conn.socket.register(self.poll.registry(), token::of(id)) {

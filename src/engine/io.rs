@@ -18,6 +18,7 @@ use crate::engine::connection::{Connection, Farewell, Half, NEVER, Phase};
 use crate::engine::mailbox::Mailbox;
 use crate::engine::process::{Favour, Process};
 use crate::engine::service::{ConnId, CoreId, Ending, Mail, Response, WebSocketUpgrade};
+use crate::engine::socket::Socket;
 use crate::engine::timer_wheel::TimerWheel;
 use crate::engine::websocket::WebSocket;
 use crate::limits::{CLOSE_TIME, DISCARD_TIME};
@@ -241,24 +242,27 @@ impl<M: Mail> Io<M> {
         }
     }
 
-    /// Writes an answer on a fresh connection that is not to be read as one: it is over the limit. Written here and now, so that
-    /// no budget is between a refusal and its answer; a socket that has taken nothing yet takes it whole.
-    pub(super) fn turn_away(&mut self, id: ConnId, response: &Response) {
+    /// Waits for a client that was refused (see [`Self::write_refusal`]) to read why.
+    pub(super) fn await_refused(&mut self, id: ConnId) {
+        let farewell = Farewell::strict(CLOSE_TIME);
+        if let Some(conn) = self.connection(id) {
+            conn.ending = Some(Ending::Refused);
+            conn.phase = Phase::Lingering(farewell);
+        }
+        self.set_deadline(id, farewell.deadline(self.now));
+    }
+
+    /// Writes the one answer to a fresh connection that is not to be read as one, for it is over the limit; here and now, so
+    /// that no budget is between a refusal and its answer. Whether it was taken: a socket that has taken nothing yet takes it
+    /// whole, unless it is broken.
+    pub(super) fn write_refusal(&mut self, socket: &mut Socket, response: &Response) -> bool {
         self.scratch.clear();
         encode_last_response(&mut self.scratch, response);
-        let Some(conn) = self.connections.get_mut(id.slot, id.generation) else { return };
-        conn.ending = Some(Ending::Refused);
-        let written = conn.socket.write(&self.scratch).unwrap_or(0);
+        let written = socket.write(&self.scratch).unwrap_or(0);
         self.metrics.writes.increment();
         self.metrics.bytes_out.add(written as u64);
-        if written < self.scratch.len() {
-            self.doom(id, Ending::Refused);
-            return;
-        }
-        conn.socket.shut_write();
-        let farewell = Farewell::strict(CLOSE_TIME);
-        conn.phase = Phase::Lingering(farewell);
-        self.set_deadline(id, farewell.deadline(self.now));
+        socket.shut_write();
+        written == self.scratch.len()
     }
 
     /// Asks for the content that the client holds back.
