@@ -75,7 +75,7 @@ pub const HEADER_FIELDS_MAX: usize = 100;
 pub const FRAGMENTS_MAX: usize = 65_536;
 /// Silence after which a protocol ping goes to a WebSocket peer.
 pub const PING_INTERVAL: Duration = Duration::from_secs(30);
-/// Silence after which a WebSocket peer is dropped.
+/// Silence after which a WebSocket peer is dropped; and so is a stream's client that has ended its side and acknowledges nothing.
 pub const PEER_SILENCE_MAX: Duration = Duration::from_secs(90);
 /// How long a peer may take to answer our close before the socket is cut.
 pub const CLOSE_TIME: Duration = Duration::from_secs(1);

@@ -317,6 +317,34 @@ fn pipelined_requests_are_answered_in_order_however_they_are_cut() {
     http.expect_alive();
 }
 
+/// RFC 9112 §2.2: old clients end a body with a line break that belongs to nothing.
+#[test]
+fn one_empty_line_before_a_request_is_passed_over() {
+    let relay = Relay::plain();
+    let body = event("s", 1).build();
+    let post = request("POST", "/events", &[("Content-Type", "application/json")], body.as_bytes());
+    let bytes = [b"\r\n", &post[..], b"\r\n", HEALTH.as_bytes(), b"\r\n", HEALTH.as_bytes()].concat();
+    let check = |http: &mut Http| {
+        for status in [202, 200, 200] {
+            assert_eq!(http.response().status, status);
+        }
+    };
+    // In front of the first request of a connection, between pipelined ones, and at the beginning of a later one.
+    for at in 0..bytes.len() {
+        let mut http = Http::connect(&relay);
+        http.send_cut(&bytes, at);
+        check(&mut http);
+        http.send(&bytes);
+        check(&mut http);
+    }
+    let mut http = Http::connect(&relay);
+    http.send_bytewise(&bytes);
+    check(&mut http);
+    for more in ["\r\n\r\n", "\n", "\r\r\n", "\r\n\n"] {
+        expect_malformed(&relay, &format!("{more}{HEALTH}"));
+    }
+}
+
 #[test]
 fn a_long_pipeline_is_answered_to_the_end() {
     let relay = Relay::plain();
@@ -341,6 +369,18 @@ fn an_answer_still_comes_when_the_client_has_ended_its_side() {
     http.send(request("POST", "/events", &[("Content-Type", "application/json")], body.as_bytes()));
     http.finish();
     http.response().expect(202, r#"{"accepted":1}"#);
+    http.expect_end();
+
+    let mut http = Http::connect(&relay);
+    for _ in 0..20 {
+        http.send(request("POST", "/events", &[("Content-Type", "application/json")], body.as_bytes()));
+        http.send(HEALTH);
+    }
+    http.finish();
+    for _ in 0..20 {
+        http.response().expect(202, r#"{"accepted":1}"#);
+        assert_eq!(http.response().status, 200);
+    }
     http.expect_end();
 }
 
@@ -545,6 +585,10 @@ fn an_idle_connection_is_closed_silently() {
         options.env("AEP_IDLE_TIME", 1).env("AEP_HEAD_TIME", 1);
     });
     let (mut http, response) = Http::exchange(&relay, HEALTH);
+    assert_eq!(response.status, 200);
+    http.expect_end();
+    // An empty line is no request that could be late.
+    let (mut http, response) = Http::exchange(&relay, format!("{HEALTH}\r\n"));
     assert_eq!(response.status, 200);
     http.expect_end();
     let mut silent = Http::connect(&relay);

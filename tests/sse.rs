@@ -4,6 +4,8 @@
 
 mod support;
 
+use std::time::Duration;
+
 use support::*;
 
 #[test]
@@ -294,6 +296,78 @@ fn a_client_that_leaves_is_forgotten() {
     drop(streams);
     wait_until("no subscriber is left", || relay.count("subscribers") == 0);
     relay.publish(&[event("s", 1).build()]);
+}
+
+/// What `nc -N` and its like do.
+#[test]
+fn a_client_that_ends_its_side_gets_the_whole_history() {
+    let relay = Relay::plain();
+    // More than sockets hold.
+    let data = format!(r#"{{"p":"{}"}}"#, "x".repeat(64 << 10));
+    let sent: Vec<String> = (0..200).map(|seq| event("s", seq).data(&data).build()).collect();
+    relay.publish(&sent);
+    let target = "/stream?live=0";
+    for (at, version) in [(0, "1.1"), (20, "1.1"), (0, "1.0")] {
+        let bytes = format!("GET {target} HTTP/{version}\r\nHost: r\r\n\r\n");
+        let mut http = Http::connect(&relay);
+        http.send_cut(bytes.as_bytes(), at);
+        http.finish();
+        let (mut stream, _) = Sse::accept(http);
+        stream.expect(&sent);
+        assert_eq!(stream.comment(), "replay-complete");
+        assert_eq!(stream.next(), None);
+        stream.expect_end();
+    }
+}
+
+#[test]
+fn a_live_stream_whose_client_ends_its_side_goes_on_and_costs_nothing() {
+    let mut relay = Relay::start(|options| {
+        options.env("AEP_HEARTBEAT", 1);
+    });
+    let mut stream = Sse::open(&relay, "/stream");
+    stream.finish();
+    let ping = Message::Comment("ping".to_owned());
+    assert_eq!(stream.next().as_ref(), Some(&ping), "asked whether it still reads");
+    let sent = [event("s", 1).build(), event("s", 2).build()];
+    relay.publish(&sent);
+    stream.expect(&sent);
+    // A socket that is for ever at its end must not keep a core awake: two seconds of that are a hundred thousand turns.
+    let turns = relay.metric("turns", "");
+    for _ in 0..2 {
+        assert_eq!(stream.next().as_ref(), Some(&ping));
+    }
+    let turns = relay.metric("turns", "") - turns;
+    assert!(turns < 1000, "{turns} turns in two heartbeats");
+    relay.signal("TERM");
+    assert_eq!(stream.comment(), "shutting-down");
+    assert_eq!(stream.next(), None);
+    stream.expect_end();
+    assert_eq!(relay.exit_status().code(), Some(0));
+}
+
+#[test]
+fn a_client_that_ended_its_side_and_then_left_is_forgotten() {
+    let relay = Relay::start(|options| {
+        // Longer than anything is waited for here: no heartbeat helps.
+        options.env("AEP_HEARTBEAT", 25);
+    });
+    let half_closed = || {
+        let mut stream = Sse::open(&relay, "/stream");
+        stream.finish();
+        assert_eq!(stream.next(), Some(Message::Comment("ping".to_owned())));
+        stream
+    };
+    // By a reset.
+    let stream = half_closed();
+    socket2::SockRef::from(stream.stream()).set_linger(Some(Duration::ZERO)).unwrap();
+    assert_eq!(relay.count("subscribers"), 1);
+    drop(stream);
+    wait_until("the reset is seen", || relay.count("subscribers") == 0);
+    // Without a word: what is sent next meets nobody.
+    drop(half_closed());
+    relay.publish(&[event("s", 1).build()]);
+    wait_until("the silence is seen", || relay.count("subscribers") == 0);
 }
 
 #[test]

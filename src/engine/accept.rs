@@ -1,8 +1,8 @@
 //! New connections: who of the cores takes them on, and who is turned away.
 //!
 //! Owns the way from the accept queue to a registered [`Connection`]. A place is counted before the core is chosen, so the
-//! limit is exact and two cores do not both see the same gap. Whoever is turned away is answered and not read as a connection
-//! of a service; such connections are bounded too.
+//! limit is exact and two cores do not both see the same gap. Whoever is turned away is answered at once and not read as a
+//! connection of a service; such connections are bounded too: under a rush the eldest of them goes, never the answer.
 
 use crossbeam_channel::{Receiver, Sender};
 use mio::net::TcpStream;
@@ -11,7 +11,7 @@ use tracing::debug;
 use crate::engine::connection::Connection;
 use crate::engine::core::Core;
 use crate::engine::listener::Accepted;
-use crate::engine::service::{ConnId, CoreId, HttpFault, Service};
+use crate::engine::service::{ConnId, CoreId, Ending, HttpFault, Service};
 use crate::engine::socket::Socket;
 use crate::engine::token;
 use crate::limits::CLOSE_TIME;
@@ -19,7 +19,8 @@ use crate::ops::metrics::ConnectionKind;
 
 /// Connections accepted in one turn.
 const ACCEPTS_MAX: usize = 64;
-/// Connections being refused with all care at the same time; further ones get their answer and are closed.
+/// Connections that have been refused and are waited for, so that they can read why; beyond it the eldest goes. They are more
+/// than one turn accepts.
 const REFUSING_MAX: usize = 256;
 
 /// The way of accepted sockets to cores with fewer of them. Their places are already counted.
@@ -57,6 +58,11 @@ impl<S: Service> Core<S> {
                 self.turn_away(stream);
                 true
             }
+            Accepted::OnLastDescriptor(stream) => {
+                self.turn_away_at_once(stream);
+                self.acceptor.refill();
+                true
+            }
             Accepted::Connection(stream) => {
                 match self.io.process.place(self.io.core) {
                     None => self.turn_away(stream),
@@ -87,7 +93,7 @@ impl<S: Service> Core<S> {
 
     /// A connection whose place is counted.
     fn take_on(&mut self, stream: TcpStream) {
-        let Some(id) = self.insert(stream) else {
+        let Some(id) = self.insert(Socket::new(stream)) else {
             self.io.process.unplace(self.io.core);
             return;
         };
@@ -104,20 +110,42 @@ impl<S: Service> Core<S> {
     /// A connection that there is no room for: it is answered and not read as one.
     fn turn_away(&mut self, stream: TcpStream) {
         self.io.metrics.refused.increment();
-        let response = self.service.refusal(HttpFault::Busy, None);
-        if self.io.refusing >= REFUSING_MAX {
-            // The answer may be lost to a reset, if a request has come already; better than holding more.
-            self.io.turn_away_at_once(Socket::new(stream), &response);
-            return;
+        if self.io.refused.len() >= REFUSING_MAX {
+            self.let_go_of_eldest();
         }
-        let Some(id) = self.insert(stream) else { return };
-        self.io.refusing += 1;
-        self.io.turn_away(id, &response);
+        let response = self.service.refusal(HttpFault::Busy, None);
+        let mut socket = Socket::new(stream);
+        if self.io.write_refusal(&mut socket, &response)
+            && let Some(id) = self.insert(socket)
+        {
+            self.io.refused.push_back(id);
+            self.io.await_refused(id);
+        }
     }
 
-    fn insert(&mut self, stream: TcpStream) -> Option<ConnId> {
+    /// The same for one that cannot be waited for.
+    fn turn_away_at_once(&mut self, stream: TcpStream) {
+        self.io.metrics.refused.increment();
+        let response = self.service.refusal(HttpFault::Busy, None);
+        let mut socket = Socket::new(stream);
+        if self.io.write_refusal(&mut socket, &response) {
+            let _thrown_away = socket.read(&mut self.buffer);
+        }
+    }
+
+    /// Closes the connection that was refused first. It is read once more: closing over unread input would send a reset, which
+    /// takes the answer away from some clients.
+    fn let_go_of_eldest(&mut self) {
+        let Some(id) = self.io.refused.pop_front() else { return };
+        if let Some(conn) = self.io.connections.get_mut(id.slot, id.generation) {
+            let _thrown_away = conn.socket.read(&mut self.buffer);
+        }
+        self.io.doom(id, Ending::Refused);
+    }
+
+    fn insert(&mut self, socket: Socket) -> Option<ConnId> {
         let now = self.io.now;
-        let (slot, generation) = self.io.connections.insert(Connection::new(Socket::new(stream), now));
+        let (slot, generation) = self.io.connections.insert(Connection::new(socket, now));
         let id = ConnId { slot, generation };
         let conn = self.io.connection(id)?;
         if let Err(error) = conn.socket.register(self.poll.registry(), token::of(id)) {

@@ -258,7 +258,7 @@ impl Connection {
 
     /// Whether the head of a request has come in part.
     pub(super) fn has_partial_head(&self) -> bool {
-        self.leftover.as_ref().is_some_and(|leftover| leftover.partial)
+        matches!(&self.half, Half::Http(half) if half.has_partial_head())
     }
 
     /// How to tell the length of a message in its queue.

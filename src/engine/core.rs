@@ -234,7 +234,7 @@ impl<S: Service> Core<S> {
                 self.io.process.unplace(self.io.core);
                 self.io.metrics.connections.lower(conn.kind());
             } else {
-                self.io.refusing -= 1;
+                self.io.refused.retain(|refused| *refused != id);
             }
             self.io.metrics.endings.increment(label(ending));
             debug!(slot = id.slot, generation = id.generation, ?ending, "connection over");

@@ -206,7 +206,7 @@ impl<S: Service> Core<S> {
             return;
         };
         let waiting = match &conn.half {
-            Half::Http(half) => half.waiting(conn.has_partial_head(), &self.io.process.limits),
+            Half::Http(half) => half.waiting(&self.io.process.limits),
             Half::EventStream(_) if measure == Measure::CloseAll => {
                 self.io.end_event_stream(id, b"");
                 return;

@@ -3,6 +3,9 @@
 //! Owns the framing and when something was last sent. What a client sends on an event stream is read past; this half only
 //! counts it, so that nobody can keep a core busy for ever that way.
 //!
+//! A client that has ended its side may read on, or be gone altogether: the same packet says both. What is written next tells,
+//! for whoever is gone answers it with a reset; so a silent stream is sent a heartbeat at once.
+//!
 //! A delivery stores its time and no more: the deadline of the heartbeat is looked at when it comes, and moved on then.
 
 use std::time::Duration;
@@ -21,6 +24,8 @@ pub(super) struct EventStream {
     heartbeat_interval: Duration,
     sent_at: Now,
     discarded_bytes: usize,
+    /// The client has ended its side, and that it reads on has been put to the test.
+    probed: bool,
 }
 
 impl EventStream {
@@ -37,6 +42,7 @@ impl EventStream {
             heartbeat_interval: open.heartbeat_interval,
             sent_at: Now(now.0.saturating_sub(early_ms)),
             discarded_bytes: 0,
+            probed: false,
         }
     }
 
@@ -62,6 +68,14 @@ impl EventStream {
             if idle {
                 self.framing.encode(out, self.heartbeat);
             }
+            self.sent_at = now;
+        }
+    }
+
+    /// The client has ended its side: appends a heartbeat to `out`, once, unless bytes are on their way anyway (`idle` false).
+    pub(super) fn on_client_end(&mut self, now: Now, idle: bool, out: &mut Vec<u8>) {
+        if !std::mem::replace(&mut self.probed, true) && idle {
+            self.framing.encode(out, self.heartbeat);
             self.sent_at = now;
         }
     }
@@ -126,6 +140,19 @@ mod tests {
         half.on_deadline(Now(120_000), false, &mut out);
         assert!(out.is_empty());
         assert_eq!(half.deadline(), Deadline(130_000));
+    }
+
+    #[test]
+    fn a_client_that_has_ended_its_side_is_probed_once() {
+        let (mut half, mut out) = (stream(StreamFraming::UntilClose, 0), Vec::new());
+        half.on_client_end(Now(101_000), true, &mut out);
+        assert_eq!(out, b": ping\n\n");
+        assert_eq!(half.deadline(), Deadline(111_000));
+        half.on_client_end(Now(102_000), true, &mut out);
+        assert_eq!(out, b": ping\n\n");
+        let (mut half, mut out) = (stream(StreamFraming::UntilClose, 0), Vec::new());
+        half.on_client_end(Now(101_000), false, &mut out);
+        assert!(out.is_empty(), "what is queued does the same");
     }
 
     #[test]

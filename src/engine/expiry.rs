@@ -81,7 +81,7 @@ impl<S: Service> Core<S> {
         let Half::Http(half) = &conn.half else { return };
         let starved = conn.flags.starved;
         let read_until = conn.progress_at.after(self.io.process.limits.keep_alive_time);
-        match half.waiting(conn.has_partial_head(), &self.io.process.limits) {
+        match half.waiting(&self.io.process.limits) {
             Waiting::Answer => {}
             Waiting::Head => self.refuse(id, HttpFault::Timeout),
             Waiting::Body(deadline) if !deadline.is_due(now) => self.io.set_deadline(id, deadline),

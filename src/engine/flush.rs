@@ -95,7 +95,8 @@ impl<M: Mail> Io<M> {
             Ok(()) => self.after_flush(id, sent),
             Err(error) => {
                 debug!(slot = id.slot, %error, "write failed");
-                self.doom(id, Ending::SocketError);
+                let has_left = self.connection(id).is_some_and(|conn| conn.flags.peer_ended);
+                self.doom(id, if has_left { Ending::Peer } else { Ending::SocketError });
             }
         }
     }

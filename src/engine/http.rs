@@ -122,10 +122,15 @@ impl Http {
         !matches!(self.state, State::Answer(_))
     }
 
-    /// What is awaited. `partial`: whether there are bytes that [`Self::next`] left over.
-    pub(super) fn waiting(&self, partial: bool, limits: &Limits) -> Waiting {
+    /// Whether the head of a request has come in part.
+    pub(super) const fn has_partial_head(&self) -> bool {
+        matches!(self.state, State::Head) && self.search.is_begun()
+    }
+
+    /// What is awaited.
+    pub(super) fn waiting(&self, limits: &Limits) -> Waiting {
         match &self.state {
-            State::Head if partial => Waiting::Head,
+            State::Head if self.search.is_begun() => Waiting::Head,
             State::Head => Waiting::Request { served: self.served },
             State::Answer(_) => Waiting::Answer,
             State::Body(body) => Waiting::Body(body.deadline(limits)),
@@ -476,7 +481,7 @@ mod tests {
         let (mut http, limits) = (Http::default(), Limits::default());
         http.next(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 9000\r\n\r\n", &limits);
         http.read_body(0, 9000, Now(500)).unwrap();
-        let deadline = |http: &Http| match http.waiting(false, &limits) {
+        let deadline = |http: &Http| match http.waiting(&limits) {
             Waiting::Body(deadline) => deadline.0,
             other => panic!("{other:?}"),
         };

@@ -19,6 +19,7 @@ use crate::engine::http::{self, Waiting};
 use crate::engine::service::{ConnId, Ending, Flow, HttpFault, Message, Outbox, Service, Verdict};
 use crate::engine::socket::Received;
 use crate::engine::websocket;
+use crate::limits::PEER_SILENCE_MAX;
 use crate::wire::http1::RequestHead;
 
 /// Size of the read buffer, and what one connection may bring in one turn.
@@ -316,15 +317,33 @@ impl<S: Service> Core<S> {
             (_, Phase::Lingering(_)) => self.io.doom(id, Ending::Complete),
             (_, Phase::Finishing(_) | Phase::Over) => {}
             // A body cut off brings nothing; a client that still reads answers to what it sent before gets them.
-            (Half::Http(half), Phase::Open) => match half.waiting(conn.leftover.is_some(), &self.io.process.limits) {
+            (Half::Http(half), Phase::Open) => match half.waiting(&self.io.process.limits) {
                 Waiting::Body(_) => self.io.doom(id, Ending::Peer),
                 _ if conn.queue.is_empty() => self.io.doom(id, Ending::Peer),
                 _ => self.io.finish(id, Ending::Peer),
             },
-            // A stream's client that shut its side is gone in all but the letter of HTTP; and a WebSocket without a close
-            // frame is broken.
-            (Half::EventStream(_) | Half::WebSocket(_), Phase::Open) => self.io.doom(id, Ending::Peer),
+            (Half::EventStream(_), Phase::Open) => self.on_event_stream_client_end(id),
+            // A WebSocket without a close frame is broken.
+            (Half::WebSocket(_), Phase::Open) => self.io.doom(id, Ending::Peer),
         }
+    }
+
+    /// A stream's client that has ended its side is served on until a write meets a reset, or nobody: either comes back here as
+    /// another end.
+    fn on_event_stream_client_end(&mut self, id: ConnId) {
+        let now = self.io.now;
+        let mut probe = std::mem::take(&mut self.replies);
+        let Some(conn) = self.io.connection(id) else { return };
+        let idle = conn.queue.is_empty();
+        if conn.socket.has_failed() {
+            self.io.doom(id, Ending::Peer);
+        } else if let Half::EventStream(half) = &mut conn.half {
+            conn.socket.fail_after(PEER_SILENCE_MAX);
+            half.on_client_end(now, idle, &mut probe);
+            self.io.queue(id, |out| out.extend_from_slice(&probe));
+        }
+        probe.clear();
+        self.replies = probe;
     }
 }
 

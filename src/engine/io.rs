@@ -43,8 +43,8 @@ pub(super) struct Io<M> {
     pub(super) lists: Lists,
     /// The process drains: every answer is the last of its connection.
     pub(super) draining: bool,
-    /// Connections that are refused for want of room and not over yet.
-    pub(super) refusing: usize,
+    /// Connections that were refused for want of room and are not over yet, the eldest first.
+    pub(super) refused: VecDeque<ConnId>,
     /// Where `flush.rs` copies small parts together.
     pub(super) gathered: Vec<u8>,
     scratch: Vec<u8>,
@@ -84,7 +84,7 @@ impl<M: Mail> Io<M> {
             mailbox,
             lists: Lists::default(),
             draining: false,
-            refusing: 0,
+            refused: VecDeque::new(),
             gathered: Vec::new(),
             scratch: Vec::new(),
         }
@@ -242,19 +242,27 @@ impl<M: Mail> Io<M> {
         }
     }
 
-    /// Writes an answer on a connection that is not to be read as one: it is over the limit.
-    pub(super) fn turn_away(&mut self, id: ConnId, response: &Response) {
-        self.queue(id, |out| encode_last_response(out, response));
-        self.finish_within(id, Ending::Refused, Farewell::strict(CLOSE_TIME));
+    /// Waits for a client that was refused (see [`Self::write_refusal`]) to read why.
+    pub(super) fn await_refused(&mut self, id: ConnId) {
+        let farewell = Farewell::strict(CLOSE_TIME);
+        if let Some(conn) = self.connection(id) {
+            conn.ending = Some(Ending::Refused);
+            conn.phase = Phase::Lingering(farewell);
+        }
+        self.set_deadline(id, farewell.deadline(self.now));
     }
 
-    /// The same without keeping the connection: what the socket takes at once is all it gets.
-    pub(super) fn turn_away_at_once(&mut self, mut socket: Socket, response: &Response) {
+    /// Writes the one answer to a fresh connection that is not to be read as one, for it is over the limit; here and now, so
+    /// that no budget is between a refusal and its answer. Whether it was taken: a socket that has taken nothing yet takes it
+    /// whole, unless it is broken.
+    pub(super) fn write_refusal(&mut self, socket: &mut Socket, response: &Response) -> bool {
         self.scratch.clear();
         encode_last_response(&mut self.scratch, response);
-        if socket.write(&self.scratch).is_ok() {
-            socket.shut_write();
-        }
+        let written = socket.write(&self.scratch).unwrap_or(0);
+        self.metrics.writes.increment();
+        self.metrics.bytes_out.add(written as u64);
+        socket.shut_write();
+        written == self.scratch.len()
     }
 
     /// Asks for the content that the client holds back.

@@ -7,7 +7,8 @@
 //!   0) cannot be lost in between.
 //! - Readiness is edge-triggered: [`Acceptor::accept`] is called until it has nothing, or again in the next turn.
 //! - Out of descriptors, no edge comes when one is free again: accepting is tried again by time. Meanwhile a client is not
-//!   left hanging: a descriptor of the reserve is given up, the client accepted on it and refused.
+//!   left hanging: a descriptor of the reserve is given up, the client accepted on it and refused. What is given up the other
+//!   cores may take for connections that stay; so the last one is lent for a moment only, and nobody waits for another's end.
 
 use std::fs::File;
 use std::io;
@@ -82,6 +83,8 @@ pub(super) enum Accepted {
     Connection(TcpStream),
     /// A connection on a descriptor of the reserve: to be refused, soon.
     WithoutDescriptor(TcpStream),
+    /// A connection on the last one: to be refused and closed now, then [`Acceptor::refill`].
+    OnLastDescriptor(TcpStream),
     /// None for now.
     Nothing,
 }
@@ -156,6 +159,7 @@ impl Acceptor {
             return Accepted::Nothing;
         }
         match self.try_accept() {
+            Ok(stream) if self.reserve.is_empty() => Accepted::OnLastDescriptor(stream),
             Ok(stream) => Accepted::WithoutDescriptor(stream),
             Err(error) => {
                 // Taken back at once, before somebody else has it.
@@ -187,8 +191,8 @@ impl Acceptor {
         }
     }
 
-    /// Whether the reserve is full.
-    fn refill(&mut self) -> bool {
+    /// Takes free descriptors into the reserve. Whether it is full.
+    pub(super) fn refill(&mut self) -> bool {
         while self.reserve.len() < RESERVE {
             match File::open("/dev/null") {
                 Ok(file) => self.reserve.push(file),

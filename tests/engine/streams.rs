@@ -56,7 +56,7 @@ fn silence_brings_heartbeats() {
 }
 
 #[test]
-fn a_reader_that_leaves_is_gone_also_when_it_only_shuts_its_side() {
+fn a_reader_that_shuts_its_side_is_served_on_and_one_that_leaves_is_gone() {
     let server = start(2);
     let mut one = server.stream();
     let two = server.stream();
@@ -64,9 +64,15 @@ fn a_reader_that_leaves_is_gone_also_when_it_only_shuts_its_side() {
         server.wait_until("streams", |core| core.connections.value(ConnectionKind::EventStream), move |v| v == n);
     };
     streams(2);
-    one.end();
-    streams(1);
     drop(two);
+    streams(1);
+    one.end();
+    assert_eq!(one.chunk().as_deref(), Some(": ping\n\n"), "asked whether it still reads");
+    server.publish("it does");
+    assert_eq!(one.event().as_deref(), Some("it does"));
+    drop(one);
+    // Its leaving has nothing left to say; the next delivery finds out.
+    server.publish("it did");
     streams(0);
 }
 

@@ -1,4 +1,5 @@
-//! Clients we did not write, against the running relay: the AEP Python SDK, `curl`, and a browser.
+//! Programs we did not write, against the running relay: the AEP Python SDK, `curl`, a browser, and a clock that is set while it
+//! runs.
 //!
 //! Where a tool is missing, its tests say so on standard error and pass; with `AEP_INTEROP=require` they fail instead.
 //! The SDK is found through the interpreter in `AEP_PYTHON` (default `python3`).
@@ -10,6 +11,7 @@
 mod support;
 
 mod browser;
+mod clock;
 mod curl;
 mod python;
 mod tool;

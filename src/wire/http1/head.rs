@@ -201,6 +201,13 @@ impl HeadSearch {
         }
     }
 
+    /// Whether a request has begun: an empty line alone is none, for it may be the stray end of the request before it
+    /// (RFC 9112 §2.2).
+    #[must_use]
+    pub const fn is_begun(&self) -> bool {
+        self.scanned > self.start
+    }
+
     /// Goes on from line to line until the blank one, the end of the window or a fault.
     fn search(&mut self, window: &[u8]) -> Lines {
         while let Some(found) = window.get(self.scanned..).and_then(|rest| memchr2(b'\r', b'\n', rest)) {
