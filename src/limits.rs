@@ -28,6 +28,9 @@ pub struct Limits {
     pub delivery_bytes_max: usize,
     /// Bytes of all request bodies and WebSocket messages being received; beyond it readers wait.
     pub receiving_bytes_max: usize,
+    /// Bytes of all connections' subscriptions (the requests that made them) and claims (names of sessions) together. Beyond
+    /// it subscriptions are refused, and of who claims more only the newest claim stands.
+    pub remembered_bytes_max: usize,
     /// Bytes of a request head; over it 431, a request line alone over it 414.
     pub head_bytes_max: usize,
     /// From a request's first byte to the end of its head; over it 408.
@@ -128,6 +131,7 @@ impl Default for Limits {
             backlog_bytes_max: 512 << 20,
             delivery_bytes_max: 64 << 20,
             receiving_bytes_max: 512 << 20,
+            remembered_bytes_max: 512 << 20,
             head_bytes_max: 64 << 10,
             head_time: Duration::from_secs(10),
             body_time: Duration::from_secs(30),
@@ -174,7 +178,7 @@ impl Limits {
     /// What one connection may make the relay remember, see [`REMEMBERED_BYTES_MAX`]. Never below one message, so that
     /// any accepted one can be a subscription.
     #[must_use]
-    pub fn remembered_bytes_max(&self) -> usize {
+    pub fn connection_remembered_bytes_max(&self) -> usize {
         self.body_bytes_max.max(REMEMBERED_BYTES_MAX)
     }
 
@@ -194,10 +198,7 @@ impl Limits {
                 ("bodies and messages being received", self.receiving_bytes_max),
                 ("request heads being received", self.head_bytes_max.saturating_mul(self.connections_max)),
                 ("connections", CONNECTION_BYTES.saturating_mul(self.connections_max)),
-                (
-                    "what connections subscribe to and claim",
-                    self.remembered_bytes_max().saturating_mul(2).saturating_mul(self.connections_max),
-                ),
+                ("what connections subscribe to and claim", self.remembered_bytes_max),
             ],
         }
     }
@@ -259,18 +260,18 @@ mod tests {
             delivery_bytes_max: 3 << 20,
             backlog_bytes_max: 2 << 20,
             receiving_bytes_max: 1 << 20,
+            remembered_bytes_max: 5 << 20,
             head_bytes_max: 1 << 10,
             connections_max: 1024,
             ..Limits::default()
         };
         let budget = limits.memory_budget(2);
-        let remembered = 2 * REMEMBERED_BYTES_MAX * 1024;
-        assert_eq!(budget.total_bytes(), ((4 + 2 * 3 + 2 + 1 + 1 + 1) << 20) + remembered);
+        assert_eq!(budget.total_bytes(), (4 + 2 * 3 + 2 + 1 + 1 + 1 + 5) << 20);
         assert_eq!(
             budget.to_string(),
-            "at most 32783 MiB: replay buffers 4 MiB, delivery blocks 6 MiB, backlogs of slow consumers 2 MiB, \
+            "at most 20 MiB: replay buffers 4 MiB, delivery blocks 6 MiB, backlogs of slow consumers 2 MiB, \
              bodies and messages being received 1 MiB, request heads being received 1 MiB, connections 1 MiB, \
-             what connections subscribe to and claim 32768 MiB"
+             what connections subscribe to and claim 5 MiB"
         );
     }
 

@@ -322,6 +322,41 @@ fn the_subscriptions_of_one_connection_are_bounded_in_bytes() {
 }
 
 #[test]
+fn what_all_connections_subscribe_to_and_claim_is_bounded_in_bytes() {
+    let relay = Relay::start(|options| {
+        options.env("AEP_MAX_BODY", 65_536).env("AEP_SUBSCRIPTION_BYTES", 131_072);
+    });
+    let long = "x".repeat(60_000);
+    let filter = format!(r#""filter":{{"agent":"{long}"}}"#);
+    let mut first = Ws::hello(&relay, "consumer", "first");
+    let mut second = Ws::hello(&relay, "both", "second");
+    first.subscribe("one", &filter);
+    second.subscribe("two", &filter);
+    // Nobody's third fits, while a small one does.
+    for ws in [&mut first, &mut second] {
+        ws.text(format!(r#"{{"type":"subscribe","id":"over",{filter}}}"#));
+        let error = ws.expect_error("limit-exceeded");
+        assert!(error["detail"].as_str().unwrap().contains("AEP_SUBSCRIPTION_BYTES"), "{error}");
+    }
+    let refused = relay.get(&query("/stream", &[("filter", &format!(r#"{{"agent":"{long}"}}"#))]));
+    refused.expect_refusal(503, "busy");
+    assert!(refused.field("retry-after").is_some() && !refused.closes(), "{refused:?}");
+    // Claims count too: over the bound only the newest stands.
+    for name in ["s1", "s2", &"n".repeat(20_000), "s3"] {
+        second.text(event(name, 1).build());
+    }
+    second.sync();
+    first.text(r#"{"type":"roster","id":"r"}"#);
+    let roster = first.json();
+    let claimed = roster["entries"].as_array().unwrap().iter().map(|entry| entry["session"].as_str().unwrap());
+    assert_eq!(claimed.collect::<Vec<_>>(), ["s3"]);
+    // What is given up makes room.
+    first.text(r#"{"type":"unsubscribe","id":"one"}"#);
+    first.json();
+    first.subscribe("again", &filter);
+}
+
+#[test]
 fn a_roster_that_no_queue_could_take_is_refused() {
     let relay = Relay::start(|options| {
         options.env("AEP_MAX_BODY", 65_536);

@@ -23,6 +23,7 @@ use crate::ops::metrics::{self, Metrics};
 use crate::ops::origins::Origins;
 use crate::relay::error::{Code, Fields, Refusal, json_response};
 use crate::relay::ingest::BodyKind;
+use crate::relay::ownership::REMEMBERS_TOO_MUCH;
 use crate::relay::{Relay, RelayMail, discovery, stream};
 use crate::wire::http1::chunk::StreamFraming;
 use crate::wire::http1::{Framing, RequestHead};
@@ -129,6 +130,10 @@ impl Gateway {
             }
             Endpoint::Publish => self.on_publish(conn, head, fields),
             Endpoint::Stream => match stream::wanted(target, head.field("last-event-id"), self.relay.ask_bounds()) {
+                Ok(wanted) if self.relay.shared().remembers_too_much(wanted.weight) => {
+                    let fields = refusal::come_back_later(fields);
+                    Verdict::Respond(Refusal::new(Code::Busy, REMEMBERS_TOO_MUCH).response(fields))
+                }
                 Ok(wanted) => {
                     self.relay.on_stream(out, conn, StreamFraming::of(head.version), wanted, fields);
                     Verdict::Later

@@ -24,7 +24,13 @@ pub(super) fn of_fault(fault: HttpFault, mut fields: Fields) -> Response {
         HttpFault::Draining => Refusal::new(Code::Draining, "the relay is shutting down"),
     };
     if matches!(fault, HttpFault::Busy | HttpFault::Draining) {
-        fields.push(("retry-after", Cow::Borrowed(RETRY_AFTER)));
+        fields = come_back_later(fields);
     }
     refusal.response(fields)
+}
+
+/// The fields, and when a client may come back that is refused for want of room.
+pub(super) fn come_back_later(mut fields: Fields) -> Fields {
+    fields.push(("retry-after", Cow::Borrowed(RETRY_AFTER)));
+    fields
 }

@@ -281,6 +281,13 @@ fn bounds(settings: &Settings<'_>, raw: &RawConfig, cores: usize, machine: Machi
             body_bytes_max,
             "AEP_MAX_BODY",
         )?,
+        remembered_bytes_max: at_least(
+            "AEP_SUBSCRIPTION_BYTES",
+            &raw.subscription_bytes,
+            defaults.remembered_bytes_max,
+            body_bytes_max,
+            "AEP_MAX_BODY",
+        )?,
         head_bytes_max: head("AEP_HEAD_BYTES", &raw.head_bytes, defaults.head_bytes_max)?,
         head_time: time("AEP_HEAD_TIME", &raw.head_time, defaults.head_time)?,
         body_time: time("AEP_BODY_TIME", &raw.body_time, defaults.body_time)?,

@@ -146,6 +146,12 @@ impl ClaimedSessions {
         true
     }
 
+    /// Bytes of the names claimed.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.claimed.as_ref().map_or(0, |claimed| claimed.bytes)
+    }
+
     /// The claimed sessions, oldest first.
     pub fn iter(&self) -> impl Iterator<Item = &str> {
         self.claimed.iter().flat_map(|claimed| claimed.by_age.values()).map(|name| &**name)

@@ -58,6 +58,7 @@ use crate::ops::metrics::{CoreMetrics, Endpoint, EvictionCause, RejectionCode, R
 use crate::wire::http1::chunk::StreamFraming;
 use crate::wire::websocket::close::CloseCode;
 
+use claims::ClaimedSessions;
 use error::{Code, Fields, Refusal, json_response};
 use event::Parser;
 use fanout::Delivery;
@@ -203,9 +204,15 @@ impl Relay {
             if party.hello.is_some() {
                 self.shared.parties.fetch_sub(1, Ordering::Relaxed);
             }
-            self.lapsed.extend(party.claims.iter().map(|session| (conn, Arc::from(session))));
+            self.end_claims(conn, &party.claims);
             self.flush_live(out);
         }
+    }
+
+    /// A connection's claims end all at once.
+    fn end_claims(&mut self, conn: ConnId, claims: &ClaimedSessions) {
+        self.shared.remember(claims.bytes(), 0);
+        self.lapsed.extend(claims.iter().map(|session| (conn, Arc::from(session))));
     }
 
     /// A consumer that was cut takes no command any more: its claims end with the cut, not with its socket.
@@ -213,7 +220,7 @@ impl Relay {
         while let Some(conn) = self.reader.take_cut() {
             if let Some(party) = self.parties.get_mut(conn) {
                 let claims = std::mem::take(&mut party.claims);
-                self.lapsed.extend(claims.iter().map(|session| (conn, Arc::from(session))));
+                self.end_claims(conn, &claims);
             }
         }
         self.flush_live(out);
@@ -614,6 +621,7 @@ impl Relay {
     #[cfg(test)]
     fn check_empty(&self) {
         assert!(self.is_quiescent(), "something waits for an answer");
+        assert!(self.shared.remembers_nothing(), "subscriptions or claims are counted that nobody has");
         assert_eq!((self.parties.len(), self.opening.len(), self.parked.len()), (0, 0, 0), "connections left");
         self.owner.check_empty();
         self.reader.check_empty();

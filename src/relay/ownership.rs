@@ -53,6 +53,8 @@ pub struct Shared {
     pub parties: AtomicUsize,
     /// Positions waiting to be judged against the first event of their session (`replay.rs`).
     pub judgements: AtomicUsize,
+    /// Bytes of what connections subscribe to and claim, all cores.
+    remembered_bytes: AtomicUsize,
     tick: AtomicU64,
     /// Cores before whose readers more waits than a stage holds (`inflow.rs`).
     readers_behind: AtomicUsize,
@@ -63,6 +65,9 @@ pub struct Shared {
     /// Keys of the hash that tells a name's owner, so that nobody outside can choose one.
     pub(super) owner_keys: (u64, u64),
 }
+
+/// What a subscription is told that [`Shared::remembers_too_much`] for.
+pub const REMEMBERS_TOO_MUCH: &str = "AEP_SUBSCRIPTION_BYTES: all connections together subscribe to and claim too much";
 
 impl Shared {
     /// What `cores` relays share under `limits`.
@@ -77,6 +82,7 @@ impl Shared {
             subscribers: AtomicUsize::new(0),
             parties: AtomicUsize::new(0),
             judgements: AtomicUsize::new(0),
+            remembered_bytes: AtomicUsize::new(0),
             tick: AtomicU64::new(1),
             readers_behind: AtomicUsize::new(0),
             sessions: AtomicIsize::new(0),
@@ -108,6 +114,27 @@ impl Shared {
         hasher.write(name.as_bytes());
         // The remainder is below CORES_MAX, so it fits.
         CoreId(u16::try_from(hasher.finish() % cores).unwrap_or(0))
+    }
+
+    /// What some connection subscribes to or claims weighs `after` bytes instead of `before`.
+    pub fn remember(&self, before: usize, after: usize) {
+        if after >= before {
+            self.remembered_bytes.fetch_add(after - before, Ordering::Relaxed);
+        } else {
+            self.remembered_bytes.fetch_sub(before - after, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether so many bytes more would be too much for all connections together.
+    #[must_use]
+    pub fn remembers_too_much(&self, more: usize) -> bool {
+        self.remembered_bytes.load(Ordering::Relaxed).saturating_add(more) > self.limits.remembered_bytes_max
+    }
+
+    /// Whether nothing is remembered for anybody.
+    #[cfg(test)]
+    pub(super) fn remembers_nothing(&self) -> bool {
+        self.remembered_bytes.load(Ordering::Relaxed) == 0
     }
 
     /// Whether some core's reader is behind with its mail: publishers wait.

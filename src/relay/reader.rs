@@ -183,6 +183,7 @@ impl Reader {
         }
         peer.subs.push(sub);
         peer.weight += weight;
+        self.shared.remember(0, weight);
         if !named.is_empty() {
             peer.by_id.get_or_insert_default().extend(named);
         }
@@ -301,6 +302,7 @@ impl Reader {
     fn take_subscription(&mut self, out: &mut dyn Outbox<RelayMail>, sub: SubRef) -> Option<Subscription> {
         self.displace(out, sub);
         let subscription = self.subscriptions.remove(sub)?;
+        self.shared.remember(subscription.weight, 0);
         if subscription.is_answered() {
             self.shared.subscribers.fetch_sub(1, Ordering::Relaxed);
             self.metrics.subscriptions.lower(1);

@@ -21,7 +21,7 @@ use super::filter::Filter;
 use super::frame::{self, ClientFrame};
 use super::frames::Binding;
 use super::gather::Asker;
-use super::ownership::{Command, RelayMail};
+use super::ownership::{Command, REMEMBERS_TOO_MUCH, RelayMail};
 use super::party::{Hello, HelloFault, Party};
 use super::reader::Wanted;
 use super::stream;
@@ -67,7 +67,10 @@ impl Relay {
                 let claim = match self.parties.get_mut(conn) {
                     Some(party) => {
                         party.published = true;
-                        claim(party, &event, conn)
+                        let before = party.claims.bytes();
+                        let claim = claim(party, &event, conn);
+                        self.shared.remember(before, party.claims.bytes());
+                        claim
                     }
                     None => None,
                 };
@@ -150,12 +153,17 @@ impl Relay {
         self.commands.push((owner, Command { batch, tick, sender: conn }));
     }
 
-    /// Over the claim limit the oldest claims lapse: behind the events that displaced them, and ahead of one that claims
+    /// Over a limit of claims, its own or that of all connections together, the party's oldest claims lapse: behind the events that displaced them, and ahead of one that claims
     /// the same session again.
     fn lapse_claims(&mut self, out: &mut dyn Outbox<RelayMail>, conn: ConnId) {
-        let max = self.shared.limits.claims_per_connection_max;
-        let bytes_max = self.shared.limits.remembered_bytes_max();
-        while let Some(session) = self.parties.get_mut(conn).and_then(|party| party.claims.lapse(max, bytes_max)) {
+        let limits = &self.shared.limits;
+        let bytes_max = limits.connection_remembered_bytes_max();
+        loop {
+            let max = if self.shared.remembers_too_much(0) { 1 } else { limits.claims_per_connection_max };
+            let Some(session) = self.parties.get_mut(conn).and_then(|party| party.claims.lapse(max, bytes_max)) else {
+                break;
+            };
+            self.shared.remember(session.len(), 0);
             self.lapsed.push((conn, session));
         }
         if !self.lapsed.is_empty() {
@@ -221,10 +229,13 @@ impl Relay {
             return Err(Refusal::new(Code::LimitExceeded, detail));
         }
         let weight = object.text.len();
-        let bytes_max = self.shared.limits.remembered_bytes_max();
+        let bytes_max = self.shared.limits.connection_remembered_bytes_max();
         if self.reader.peer(conn).is_some_and(|peer| peer.weight + weight > bytes_max) {
             let detail = format!("{bytes_max} bytes: what the subscriptions of one connection may hold together");
             return Err(Refusal::new(Code::LimitExceeded, detail));
+        }
+        if self.shared.remembers_too_much(weight) {
+            return Err(Refusal::new(Code::LimitExceeded, REMEMBERS_TOO_MUCH));
         }
         let bounds = self.ask_bounds();
         let filter = match frame::member(object, "filter") {

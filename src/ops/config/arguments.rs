@@ -111,6 +111,10 @@ pub struct RawConfig {
     /// Bodies and messages being received, all together; beyond it senders wait [AEP_RECEIVE_BYTES, default 512MiB]
     #[arg(long, value_name = "BYTES", help_heading = "Memory", allow_negative_numbers = true)]
     pub receive_bytes: Option<String>,
+    /// What all connections subscribe to and claim, together; beyond it subscriptions are refused and claims lapse
+    /// [AEP_SUBSCRIPTION_BYTES, default 512MiB]
+    #[arg(long, value_name = "BYTES", help_heading = "Memory", allow_negative_numbers = true)]
+    pub subscription_bytes: Option<String>,
 
     /// How long a drain may take before the process exits 1 [AEP_DRAIN_TIME, default 5]
     #[arg(long, value_name = "SECONDS", help_heading = "Operation", allow_negative_numbers = true)]

@@ -48,7 +48,7 @@ fn nothing_given_gives_the_documented_defaults() {
 fn every_flag_names_its_variable_and_its_true_default() {
     let plain = resolve_with(&[], &[]).unwrap();
     let all = documented();
-    assert_eq!(all.len(), 29);
+    assert_eq!(all.len(), 30);
     for (flag, variable, default) in all {
         assert_eq!(setting::flag_of(&variable), format!("--{flag}"));
         let Some(value) = default.strip_prefix("default ") else {
@@ -153,6 +153,7 @@ fn a_bound_too_small_for_the_largest_event_is_refused_with_the_reason() {
         ("AEP_DELIVERY_BYTES", body + FRAMING_BYTES, "AEP_MAX_BODY and 65536 of framing"),
         ("AEP_BACKLOG_BYTES", body + FRAMING_BYTES, "AEP_QUEUE_BYTES"),
         ("AEP_RECEIVE_BYTES", body, "AEP_MAX_BODY"),
+        ("AEP_SUBSCRIPTION_BYTES", body, "AEP_MAX_BODY"),
         ("AEP_BUFFER_BYTES", 2 * 4 * body, "four times AEP_MAX_BODY for each core"),
     ] {
         assert!(resolve_with(&[], &[(variable, &least.to_string())]).is_ok(), "{variable}");
