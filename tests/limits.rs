@@ -229,7 +229,7 @@ fn a_hundred_thousand_watched_values_cost_their_room_and_give_it_back() {
         options.env("MALLOC_ARENA_MAX", 1).env("MALLOC_TRIM_THRESHOLD_", 1 << 17);
     });
     let mut sizes = Vec::new();
-    for _ in 0..4 {
+    for _ in 0..8 {
         let mut watchers: Vec<Ws> =
             (0..CONNECTIONS).map(|index| Ws::consumer(&relay, &values(&format!("c{index}v"), 1000))).collect();
         let sent: Vec<String> =
@@ -243,8 +243,10 @@ fn a_hundred_thousand_watched_values_cost_their_room_and_give_it_back() {
         wait_until("the watchers are forgotten", || relay.count("subscribers") == 0);
         sizes.push(relay.resident_kib());
     }
-    let growth = sizes[3].saturating_sub(sizes[1]);
-    assert!(growth < 8 << 10, "resident memory after each round, in KiB: {sizes:?}");
+    // What is not given back adds up over the rounds, ten MiB each; what the allocator happens to keep comes and goes.
+    let (early, late) = sizes.split_at(4);
+    let growth = late.iter().min().unwrap().saturating_sub(*early.iter().max().unwrap());
+    assert!(growth < 4 << 10, "resident memory after each round, in KiB: {sizes:?}");
 }
 
 // ── claims ──
