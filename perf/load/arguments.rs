@@ -75,10 +75,11 @@ pub(crate) enum Command {
         consumers: ConsumerArgs,
         #[command(flatten)]
         load: LoadArgs,
-        /// Events published before the consumers come, all of them at once, from the beginning
+        /// Events published before the consumers come, which ask for all of them; no more to a session than the server
+        /// keeps for it (AEP_BUFFER)
         #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u64).range(..=10_000_000))]
         preload: u64,
-        /// Each consumer cuts after this many events; 0: never
+        /// Each consumer cuts after this many events; 0: never, and nothing is published after the preload
         #[arg(long, default_value_t = 500)]
         cut_every: u64,
     },

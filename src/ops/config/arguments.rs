@@ -51,8 +51,8 @@ pub struct RawConfig {
     /// Sessions kept; the least recently written is evicted [AEP_MAX_SESSIONS, default 500]
     #[arg(long, value_name = "COUNT", help_heading = "Replay", allow_negative_numbers = true)]
     pub max_sessions: Option<String>,
-    /// Memory of all replay buffers together; at least four times --max-body for each core [AEP_BUFFER_BYTES, default
-    /// 1GiB]
+    /// Memory of all replay buffers together; at least four times --max-body for each core, to which the default grows
+    /// [AEP_BUFFER_BYTES, default 1GiB]
     #[arg(long, value_name = "BYTES", help_heading = "Replay", allow_negative_numbers = true)]
     pub buffer_bytes: Option<String>,
     /// Resume positions in one subscription [AEP_MAX_FROM, default: --max-sessions]
