@@ -242,6 +242,7 @@ impl Account {
     #[track_caller]
     fn dropped(&mut self, count: u64) {
         assert!(count > 0);
+        assert_eq!(self.pending, 0, "one announcement tells of all that is missing between two events");
         self.pending += count;
         self.announced += count;
     }

@@ -1,5 +1,8 @@
 //! Slow consumers (contract §9): `debug` and `info` are shed, counted and announced; everything else is delivered, or the
 //! consumer is cut so that it resumes exactly.
+//!
+//! Who has begun to miss events goes on missing them until its queue is empty, or something comes that it must get. Otherwise
+//! each small piece of room in a nearly full queue would take an announcement, and no event behind it.
 
 use std::collections::HashMap;
 
@@ -34,7 +37,7 @@ impl Reader {
         if peer.ended {
             return false;
         }
-        if peer.dropped > 0 && !self.announce_dropped(out, conn) {
+        if peer.dropped > 0 && (droppable || !self.announce_dropped(out, conn)) {
             return self.shed(out, conn, droppable);
         }
         let mark = self.own_mark(conn, run.len);
