@@ -77,7 +77,10 @@ impl Running {
         let mut stdout = std::io::stdout();
         let _unread = writeln!(stdout, "{boot_line}").and_then(|()| stdout.flush());
         match engine.join() {
-            Outcome::Drained => ExitCode::SUCCESS,
+            Outcome::Drained => {
+                tracing::info!("drained");
+                ExitCode::SUCCESS
+            }
             Outcome::TimedOut => {
                 tracing::warn!("not drained within the drain time");
                 ExitCode::FAILURE

@@ -94,7 +94,8 @@ fn a_bad_value_is_one_line_that_names_setting_value_and_what_is_accepted() {
 
 #[test]
 fn an_unknown_or_incomplete_flag_is_one_line_too() {
-    assert!(refused(&["--prot", "1"], &[]).contains("'--prot'"));
+    let line = refused(&["--prot", "1"], &[]);
+    assert!(line.contains("'--prot'") && line.contains("is '--port' meant?"), "{line}");
     assert!(refused(&["stray"], &[]).contains("'stray'"));
     assert!(refused(&["--port"], &[]).contains("--port"));
     assert!(refused(&["--buffer", "--port"], &[]).contains("--buffer"));
@@ -104,7 +105,7 @@ fn an_unknown_or_incomplete_flag_is_one_line_too() {
 fn a_token_has_no_flag_and_is_never_shown() {
     for arguments in [&["--token", "hunter2"][..], &["--token=hunter2"]] {
         let line = refused(arguments, &[]);
-        assert!(line.contains("'--token'") && !line.contains("hunter2"), "{line}");
+        assert!(line.contains("'--token'") && line.contains("'--token-file'") && !line.contains("hunter2"), "{line}");
     }
     let line = refused(&[], &[("AEP_TOKEN", "hunter2 with spaces")]);
     assert!(line.starts_with("aep-relay: AEP_TOKEN ") && !line.contains("hunter2"), "{line}");

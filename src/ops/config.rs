@@ -211,8 +211,9 @@ impl Config {
         }
         if connections < FEW_CONNECTIONS {
             warnings.push(format!(
-                "{} file descriptors leave room for {connections} connections only (ulimit -n)",
-                self.machine.descriptors
+                "{} file descriptors leave room for {} only (ulimit -n)",
+                self.machine.descriptors,
+                if connections == 1 { "1 connection".to_owned() } else { format!("{connections} connections") }
             ));
         }
         warnings

@@ -8,6 +8,8 @@ use std::fmt;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use clap::error::{ContextKind, ContextValue};
+
 /// A setting that cannot be used. Displayed as one line: the setting as the operator wrote it, its value, and what
 /// is accepted.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -18,7 +20,11 @@ impl ConfigError {
     pub(super) fn usage(error: &clap::Error) -> Self {
         let text = error.to_string();
         let line = text.lines().next().unwrap_or_default();
-        Self(format!("{} (see --help)", line.strip_prefix("error: ").unwrap_or(line)))
+        let line = line.strip_prefix("error: ").unwrap_or(line);
+        match error.get(ContextKind::SuggestedArg) {
+            Some(ContextValue::String(meant)) => Self(format!("{line}; is '{meant}' meant? (see --help)")),
+            _ => Self(format!("{line} (see --help)")),
+        }
     }
 
     fn value(setting: &Setting, accepted: &str) -> Self {

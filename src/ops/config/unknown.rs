@@ -32,7 +32,7 @@ impl Unknown {
         let mut names: Vec<String> = names.into_iter().filter(|name| name.starts_with("AEP_")).collect();
         names.sort_unstable();
         for name in names.into_iter().filter(|name| !settings.contains(name)) {
-            let nearest = settings.iter().map(|setting| (edits(&name, setting), setting)).min();
+            let nearest = settings.iter().map(|setting| (strsim::levenshtein(&name, setting), setting)).min();
             // Whatever a name holds, it is told on one line.
             let name = name.escape_debug().to_string();
             match nearest {
@@ -53,22 +53,6 @@ impl Unknown {
         (!self.foreign.is_empty())
             .then(|| format!("not settings of the relay, and ignored: {}", self.foreign.join(", ")))
     }
-}
-
-/// Characters to be inserted, removed or replaced to make one name the other.
-fn edits(from: &str, to: &str) -> usize {
-    let to: Vec<char> = to.chars().collect();
-    // Edits from what has been read of `from` to each beginning of `to`.
-    let mut row: Vec<usize> = (0..=to.len()).collect();
-    for (read, c) in from.chars().enumerate() {
-        let mut diagonal = std::mem::replace(&mut row[0], read + 1);
-        for (index, other) in to.iter().enumerate() {
-            let replaced = diagonal + usize::from(c != *other);
-            diagonal = row[index + 1];
-            row[index + 1] = replaced.min(diagonal + 1).min(row[index] + 1);
-        }
-    }
-    row[to.len()]
 }
 
 #[cfg(test)]
@@ -104,14 +88,5 @@ mod tests {
     fn what_other_tools_read_is_told_in_one_line_and_is_no_warning() {
         let notice = "not settings of the relay, and ignored: AEP_SOURCE, AEP_URL".to_owned();
         assert_eq!(among(&["AEP_URL", "AEP_SOURCE"]), (vec![], Some(notice)));
-    }
-
-    #[test]
-    fn edits_are_counted_from_both_ends() {
-        for (from, to, count) in
-            [("", "", 0), ("", "ab", 2), ("ab", "", 2), ("abc", "abd", 1), ("kitten", "sitting", 3)]
-        {
-            assert_eq!((edits(from, to), edits(to, from)), (count, count), "{from} {to}");
-        }
     }
 }
