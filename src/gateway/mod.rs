@@ -142,7 +142,7 @@ impl Gateway {
             },
             Endpoint::Socket => self.on_upgrade(out, conn, head, fields),
             Endpoint::Connections => {
-                self.relay.on_connections(out, conn, fields);
+                self.relay.on_connections(conn, fields);
                 Verdict::Later
             }
             Endpoint::Metrics => Verdict::Respond(self.exposition(fields)),

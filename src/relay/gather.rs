@@ -1,26 +1,21 @@
 //! Answers that every core has a part of: the roster (§6.7) and `GET /connections` (§4).
 //!
-//! The asker sends [`Gather`] to all cores and joins what comes back, each part a comma-separated list of JSON
-//! objects. Whoever asked may be gone by then; the parts are dropped with it.
+//! The asker sends [`Gather`] to all cores and joins what comes back, each part a comma-separated list of JSON objects.
+//!
+//! Invariant: a core has one asking under way; the others wait, in order. An answer may be as large as a write queue, and
+//! what is queued is bounded between turns only, so that many answers at once would be as much memory as they like, and
+//! a turn as long.
 
-use std::collections::HashMap;
+use std::collections::VecDeque;
 
 use crate::engine::service::ConnId;
 
 use super::error::Fields;
+use super::peer::ByConn;
 
 /// What is asked of every core.
-#[derive(Debug, Clone, Copy)]
-pub struct Gather {
-    /// Names the asking at its core.
-    pub token: u64,
-    /// What is wanted.
-    pub what: What,
-}
-
-/// What is gathered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum What {
+pub enum Gather {
     /// Roster entries.
     Roster,
     /// Connection entries.
@@ -30,63 +25,87 @@ pub enum What {
 /// One core's part.
 #[derive(Debug)]
 pub struct Gathered {
-    /// From the [`Gather`].
-    pub token: u64,
     /// JSON objects with commas between them; empty if there are none. `None`: more than an answer may hold.
     pub entries: Option<Vec<u8>>,
 }
 
-/// Who asked, and how the answer is written.
+/// How a connection that asked is answered.
 #[derive(Debug)]
 pub enum Asker {
-    /// A `roster` frame with this id.
-    Roster {
-        /// The connection.
-        conn: ConnId,
-        /// The frame's id.
-        id: Box<str>,
-    },
-    /// A request.
-    Connections {
-        /// The connection.
-        conn: ConnId,
-        /// Response fields.
-        fields: Fields,
-    },
+    /// By a `roster` frame with this id.
+    Roster(Box<str>),
+    /// By a response with these fields.
+    Connections(Fields),
 }
 
-/// An asking under way.
+/// The asking under way.
 #[derive(Debug)]
 struct Asking {
+    conn: ConnId,
     asker: Asker,
     missing: usize,
     /// What has come; `None` once it is too much.
     entries: Option<Vec<u8>>,
 }
 
+/// Who is answered.
+#[derive(Debug)]
+pub struct Answered {
+    /// The connection; it may be gone.
+    pub conn: ConnId,
+    /// How.
+    pub asker: Asker,
+    /// The whole JSON array, or none if that is more than an answer may hold.
+    pub entries: Option<Vec<u8>>,
+}
+
 /// Askings of one core. Each holds up its connection, so there are at most as many as connections.
 #[derive(Debug, Default)]
 pub struct Gatherings {
-    open: HashMap<u64, Asking>,
-    next: u64,
+    open: Option<Asking>,
+    waiting: ByConn<Asker>,
+    /// The order of `waiting`; who is gone from there is passed over.
+    order: VecDeque<ConnId>,
 }
 
 impl Gatherings {
-    /// Begins an asking that every one of `cores` answers.
-    pub fn begin(&mut self, asker: Asker, cores: usize) -> Gather {
-        let what = match asker {
-            Asker::Roster { .. } => What::Roster,
-            Asker::Connections { .. } => What::Connections,
-        };
-        let token = self.next;
-        self.next += 1;
-        self.open.insert(token, Asking { asker, missing: cores, entries: Some(b"[".to_vec()) });
-        Gather { token, what }
+    /// A connection asks.
+    pub fn push(&mut self, conn: ConnId, asker: Asker) {
+        self.waiting.insert(conn, asker);
+        self.order.push_back(conn);
     }
 
-    /// Takes a part in; with the last one, who asked and the whole JSON array, or none if that is over `bytes_max`.
-    pub fn take(&mut self, part: &Gathered, bytes_max: usize) -> Option<(Asker, Option<Vec<u8>>)> {
-        let asking = self.open.get_mut(&part.token)?;
+    /// The connection is gone: if it waits, nothing need be gathered for it.
+    pub fn forget(&mut self, conn: ConnId) {
+        self.waiting.remove(conn);
+    }
+
+    /// Whether the next asking could begin.
+    #[must_use]
+    pub fn has_work(&self) -> bool {
+        self.open.is_none() && !self.waiting.is_empty()
+    }
+
+    /// Begins the next asking, that every one of `cores` answers, unless one is under way.
+    pub fn begin(&mut self, cores: usize) -> Option<Gather> {
+        if self.open.is_some() {
+            return None;
+        }
+        loop {
+            let conn = self.order.pop_front()?;
+            let Some(asker) = self.waiting.remove(conn) else { continue };
+            let gather = match asker {
+                Asker::Roster(_) => Gather::Roster,
+                Asker::Connections(_) => Gather::Connections,
+            };
+            self.open = Some(Asking { conn, asker, missing: cores, entries: Some(b"[".to_vec()) });
+            return Some(gather);
+        }
+    }
+
+    /// Takes a part in; with the last one, who is answered, and with what, `bytes_max` at most.
+    pub fn take(&mut self, part: &Gathered, bytes_max: usize) -> Option<Answered> {
+        let asking = self.open.as_mut()?;
         asking.entries = match (asking.entries.take(), &part.entries) {
             (Some(entries), Some(more)) => joined(entries, more, bytes_max),
             _ => None,
@@ -95,18 +114,18 @@ impl Gatherings {
         if asking.missing > 0 {
             return None;
         }
-        let Asking { asker, entries, .. } = self.open.remove(&part.token)?;
-        let whole = entries.map(|mut entries| {
+        let Asking { conn, asker, entries, .. } = self.open.take()?;
+        let entries = entries.map(|mut entries| {
             entries.push(b']');
             entries
         });
-        Some((asker, whole))
+        Some(Answered { conn, asker, entries })
     }
 
-    /// Whether nothing is being gathered.
+    /// Whether nothing is being gathered, nor waits to be.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.open.is_empty()
+        self.open.is_none() && self.waiting.is_empty()
     }
 }
 
@@ -125,22 +144,23 @@ fn joined(mut entries: Vec<u8>, more: &[u8], bytes_max: usize) -> Option<Vec<u8>
 mod tests {
     use super::*;
 
-    fn asker() -> Asker {
-        Asker::Roster { conn: ConnId { slot: 0, generation: 0 }, id: "r".into() }
+    fn conn(slot: u32) -> ConnId {
+        ConnId { slot, generation: 0 }
     }
 
     fn gathered(parts: &[Option<&str>], bytes_max: usize) -> Option<String> {
         let mut gatherings = Gatherings::default();
-        let token = gatherings.begin(asker(), parts.len()).token;
+        gatherings.push(conn(0), Asker::Roster("r".into()));
+        assert_eq!(gatherings.begin(parts.len()), Some(Gather::Roster));
         let mut answer = None;
         for part in parts {
             assert!(answer.is_none(), "an answer before the last part");
             let entries = part.map(|part| part.as_bytes().to_vec());
-            answer = gatherings.take(&Gathered { token, entries }, bytes_max);
+            answer = gatherings.take(&Gathered { entries }, bytes_max);
         }
         assert!(gatherings.is_empty());
-        let (_, entries) = answer.expect("an answer with the last part");
-        entries.map(|entries| String::from_utf8(entries).unwrap())
+        let answer = answer.expect("an answer with the last part");
+        answer.entries.map(|entries| String::from_utf8(entries).unwrap())
     }
 
     #[test]
@@ -154,5 +174,25 @@ mod tests {
         assert_eq!(gathered(&[Some("{1}"), Some("{2}")], 7), None);
         assert_eq!(gathered(&[None, Some("{2}")], 100), None);
         assert_eq!(gathered(&[Some("{1}"), None, Some("")], 100), None);
+    }
+
+    #[test]
+    fn one_asking_is_under_way_and_who_is_gone_is_passed_over() {
+        let mut gatherings = Gatherings::default();
+        gatherings.push(conn(1), Asker::Roster("r".into()));
+        gatherings.push(conn(2), Asker::Connections(Vec::new()));
+        gatherings.push(conn(3), Asker::Connections(Vec::new()));
+        let part = Gathered { entries: Some(Vec::new()) };
+
+        assert_eq!(gatherings.begin(2), Some(Gather::Roster));
+        assert!(gatherings.take(&part, 100).is_none());
+        assert!(!gatherings.has_work() && gatherings.begin(2).is_none(), "one at a time");
+        gatherings.forget(conn(2));
+        assert_eq!(gatherings.take(&part, 100).map(|answered| answered.conn), Some(conn(1)));
+
+        assert!(gatherings.has_work() && !gatherings.is_empty());
+        assert_eq!(gatherings.begin(1), Some(Gather::Connections));
+        assert_eq!(gatherings.take(&part, 100).map(|answered| answered.conn), Some(conn(3)));
+        assert!(gatherings.is_empty() && gatherings.begin(1).is_none());
     }
 }

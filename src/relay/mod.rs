@@ -63,7 +63,7 @@ use error::{Code, Fields, Refusal, json_response};
 use event::Parser;
 use fanout::Delivery;
 use frames::Binding;
-use gather::{Asker, Gather, Gathered, Gatherings, What};
+use gather::{Answered, Asker, Gather, Gathered, Gatherings};
 use inflow::Inflow;
 use ingest::{BodyKind, Ingest};
 use owner::{Destination, Owner};
@@ -185,8 +185,8 @@ impl Relay {
     }
 
     /// `GET /connections`: answered once every core has told its part.
-    pub fn on_connections(&mut self, out: &mut dyn Outbox<RelayMail>, conn: ConnId, fields: Fields) {
-        self.gather(out, Asker::Connections { conn, fields });
+    pub fn on_connections(&mut self, conn: ConnId, fields: Fields) {
+        self.gatherings.push(conn, Asker::Connections(fields));
     }
 
     // ── what the engine tells ──
@@ -199,6 +199,7 @@ impl Relay {
     /// A connection is over.
     pub fn on_gone(&mut self, out: &mut dyn Outbox<RelayMail>, conn: ConnId, _ending: Ending) {
         self.opening.remove(conn);
+        self.gatherings.forget(conn);
         self.reader.remove_peer(out, conn);
         if let Some(party) = self.parties.remove(conn) {
             if party.hello.is_some() {
@@ -267,6 +268,7 @@ impl Relay {
         for (owner, command) in std::mem::take(&mut self.commands) {
             self.send_to_owner(out, owner, OwnerInput::Command(Box::new(command)));
         }
+        self.gather(out);
         self.carry(out);
         self.owner.run(&mut self.parser);
         self.carry(out);
@@ -276,7 +278,7 @@ impl Relay {
         self.inflow.publish(&self.shared);
         self.release(out);
         let reads_on = self.reader.has_requests() || !self.inflow.is_empty();
-        if self.owner.has_work() || self.session_cap.has_work() || reads_on {
+        if self.owner.has_work() || self.session_cap.has_work() || self.gatherings.has_work() || reads_on {
             Work::Left
         } else if self.ingest.has_jobs() || !self.parked.is_empty() {
             if self.has_room(out) { Work::Left } else { Work::Held }
@@ -353,13 +355,13 @@ impl Relay {
             RelayMail::EvictAnswered { cause: EvictionCause::Sessions, done } => {
                 self.session_cap.evicted(&self.shared, done);
             }
-            RelayMail::Gather(Gather { token, what }) => {
-                let entries = self.entries(what);
-                self.send_to_core(out, from, RelayMail::Gathered(Gathered { token, entries }));
+            RelayMail::Gather(gather) => {
+                let entries = self.entries(gather);
+                self.send_to_core(out, from, RelayMail::Gathered(Gathered { entries }));
             }
             RelayMail::Gathered(part) => {
-                if let Some((asker, entries)) = self.gatherings.take(&part, self.answer_bytes_max()) {
-                    self.answer_gathered(out, asker, entries);
+                if let Some(answered) = self.gatherings.take(&part, self.answer_bytes_max()) {
+                    self.answer_gathered(out, answered);
                 }
             }
         }
@@ -549,9 +551,9 @@ impl Relay {
         }
     }
 
-    /// Asks every core for its part of an answer.
-    fn gather(&mut self, out: &mut dyn Outbox<RelayMail>, asker: Asker) {
-        let gather = self.gatherings.begin(asker, self.shared.cores());
+    /// Asks every core for its part of the next answer.
+    fn gather(&mut self, out: &mut dyn Outbox<RelayMail>) {
+        let Some(gather) = self.gatherings.begin(self.shared.cores()) else { return };
         for core in self.shared.every_core() {
             self.send_to_core(out, core, RelayMail::Gather(gather));
         }
@@ -564,13 +566,13 @@ impl Relay {
     }
 
     /// This core's part; `None` if it is more than an answer may hold.
-    fn entries(&self, what: What) -> Option<Vec<u8>> {
+    fn entries(&self, gather: Gather) -> Option<Vec<u8>> {
         let bytes_max = self.answer_bytes_max();
         let mut entries = Vec::new();
         for (conn, party) in self.parties.iter() {
-            match what {
-                What::Roster => party.write_roster(&mut entries, bytes_max),
-                What::Connections => {
+            match gather {
+                Gather::Roster => party.write_roster(&mut entries, bytes_max),
+                Gather::Connections => {
                     let subscriptions = self.reader.peer(conn).map_or(0, |peer| peer.subs.len());
                     party.write_connection(&mut entries, subscriptions);
                 }
@@ -582,11 +584,12 @@ impl Relay {
         Some(entries)
     }
 
-    fn answer_gathered(&mut self, out: &mut dyn Outbox<RelayMail>, asker: Asker, entries: Option<Vec<u8>>) {
+    fn answer_gathered(&mut self, out: &mut dyn Outbox<RelayMail>, answered: Answered) {
+        let Answered { conn, asker, entries } = answered;
         let bytes_max = self.answer_bytes_max();
         let too_large = || format!("AEP_QUEUE_BYTES: the answer is over {bytes_max} bytes");
         match asker {
-            Asker::Roster { conn, id } => {
+            Asker::Roster(id) => {
                 let answer = match entries {
                     Some(entries) => frame::roster(&id, &entries),
                     None => frame::error(Some(&id), Code::LimitExceeded, &too_large()),
@@ -594,7 +597,7 @@ impl Relay {
                 self.reader.push_frame(out, conn, &answer);
                 self.answered(out, conn);
             }
-            Asker::Connections { conn, fields } => {
+            Asker::Connections(fields) => {
                 let response = match entries {
                     Some(entries) => {
                         let mut body = b"{\"connections\":".to_vec();

@@ -287,7 +287,7 @@ impl Relay {
         }
         let id = id.unwrap_or_default().into();
         self.await_answer(conn);
-        self.gather(out, Asker::Roster { conn, id });
+        self.gatherings.push(conn, Asker::Roster(id));
     }
 }
 
