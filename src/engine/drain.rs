@@ -174,6 +174,14 @@ impl<S: Service> Core<S> {
             Stage::Deliver if self.ends.fanout == cores && !work_left => {
                 self.service.on_goodbye(&mut self.io);
                 self.measure(Measure::CloseAll);
+                // With many connections that took its time, which is not to be taken from the peers'.
+                let now = self.clock.now();
+                self.io.now = now;
+                for id in self.ids() {
+                    if let Some(conn) = self.io.connection(id) {
+                        conn.progress_at = now;
+                    }
+                }
                 Step::To(Stage::Leave)
             }
             Stage::Sweep | Stage::Own | Stage::Deliver | Stage::Leave => Step::Wait,
