@@ -84,6 +84,28 @@ fn everybody_is_told_and_the_exit_is_clean() {
     }
 }
 
+/// A client that is just sending its next request on a kept connection shall read why it is not served.
+#[test]
+fn a_request_on_its_way_to_an_idle_connection_is_refused_and_not_cut_off() {
+    let mut relay = Relay::start(|options| {
+        options.env("AEP_DRAIN_TIME", 100);
+    });
+    let mut kept = Http::connect(&relay);
+    kept.expect_alive();
+    let mut idle = Http::connect(&relay);
+    idle.expect_alive();
+    relay.signal("TERM");
+    wait_until("nobody is let in any more", || std::net::TcpStream::connect(relay.address()).is_err());
+    let event = event("s", 1).build();
+    kept.send(request("POST", "/events", &[("Content-Type", "application/json")], event.as_bytes()));
+    let refused = kept.response();
+    refused.expect_refusal(503, "draining");
+    assert!(refused.closes(), "{refused:?}");
+    kept.expect_end();
+    idle.expect_end();
+    assert_eq!(relay.exit_status().code(), Some(0));
+}
+
 /// Field report: upgraded sockets were not part of the drain.
 #[test]
 fn what_is_queued_for_a_socket_goes_out_before_the_goodbye() {

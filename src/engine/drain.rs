@@ -3,7 +3,8 @@
 //! Owns the stages of one core; each is entered when the one before is complete, and none is skipped:
 //!
 //! 1. *Sweep*: the accept queue is emptied, the listener closed; what has already come in is read once more. Requests that
-//!    are not served yet are refused, connections without one are closed.
+//!    are not served yet are refused, also those that come from now on. Connections without one are kept a moment longer,
+//!    whatever the stage: a request may be on its way, and closing would answer it with a reset.
 //! 2. *Answer*: bodies in flight may come to their end for half of the drain time, and everything taken in is answered. Then
 //!    this core ends its ingest lane.
 //! 3. *Own*: mail of other cores is still admitted, until every core has ended its ingest lane, no work is left and none
@@ -28,6 +29,10 @@ use crate::limits::CLOSE_TIME;
 /// How often a draining core looks at what it waits for, where no event would tell it.
 pub(super) const LOOK: Duration = Duration::from_millis(5);
 
+/// The part of the drain time for which connections without a request are kept, so that one on its way is refused and not
+/// cut off.
+const IDLE_SHARE: u32 = 50;
+
 /// How a core, or all of them, came to an end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
@@ -42,6 +47,8 @@ pub enum Outcome {
 pub(super) struct Drain {
     stage: Stage,
     sweep_until: Deadline,
+    /// When connections without a request are closed; none once they are.
+    idle_until: Option<Deadline>,
     bodies_until: Deadline,
     until: Deadline,
 }
@@ -89,6 +96,8 @@ impl Drain {
             stage: Stage::Sweep,
             // Who goes on sending without a pause does not hold up the others.
             sweep_until: now.after(drain_time / 10),
+            // A request may be on its way to a connection that looks idle: closing it would answer with a reset.
+            idle_until: Some(now.after(drain_time / IDLE_SHARE)),
             bodies_until: now.after(drain_time / 2),
             until: now.after(drain_time),
         }
@@ -142,6 +151,11 @@ impl<S: Service> Core<S> {
 
     fn next_stage(&mut self) -> Step {
         let now = self.io.now;
+        if let Some(drain) = &mut self.drain
+            && drain.idle_until.take_if(|until| until.is_due(now)).is_some()
+        {
+            self.measure(Measure::CloseIdle);
+        }
         let cores = self.io.process.cores();
         let work_left = self.work != Work::Idle || self.io.mailbox.has_mail();
         let Some(drain) = &self.drain else { return Step::Wait };
@@ -153,10 +167,7 @@ impl<S: Service> Core<S> {
             return Step::Done(Outcome::TimedOut);
         }
         match drain.stage {
-            Stage::Sweep if self.io.lists.input.is_empty() || drain.sweep_until.is_due(now) => {
-                self.measure(Measure::CloseIdle);
-                Step::To(Stage::Answer)
-            }
+            Stage::Sweep if self.io.lists.input.is_empty() || drain.sweep_until.is_due(now) => Step::To(Stage::Answer),
             Stage::Answer => {
                 if drain.bodies_until.is_due(now) {
                     self.measure(Measure::RefuseUnfinished);
@@ -171,7 +182,11 @@ impl<S: Service> Core<S> {
                 self.io.mailbox.end_fanout();
                 Step::To(Stage::Deliver)
             }
-            Stage::Deliver if self.ends.fanout == cores && !work_left => {
+            Stage::Deliver
+                if self.ends.fanout == cores
+                    && !work_left
+                    && (drain.idle_until.is_none() || !self.has_idle_connections()) =>
+            {
                 self.service.on_goodbye(&mut self.io);
                 self.measure(Measure::CloseAll);
                 // With many connections that took its time, which is not to be taken from the peers'.
@@ -193,6 +208,13 @@ impl<S: Service> Core<S> {
         self.drain.as_ref().map(|drain| match drain.stage {
             Stage::Leave => drain.until,
             Stage::Sweep | Stage::Answer | Stage::Own | Stage::Deliver => self.io.now.after(LOOK).min(drain.until),
+        })
+    }
+
+    fn has_idle_connections(&self) -> bool {
+        self.io.connections.iter().any(|(_, _, conn)| {
+            let Half::Http(half) = &conn.half else { return false };
+            conn.phase == Phase::Open && matches!(half.waiting(&self.io.process.limits), Waiting::Request { .. })
         })
     }
 
