@@ -136,7 +136,9 @@ impl Service for Player {
     fn on_alarm(&mut self, _out: Out<'_>, _conn: ConnId) {}
     fn on_gone(&mut self, _out: Out<'_>, _conn: ConnId, _ending: Ending) {}
     fn on_drain(&mut self, _out: Out<'_>) {}
-    fn on_goodbye(&mut self, _out: Out<'_>) {}
+    fn on_goodbye(&mut self, _out: Out<'_>) -> Work {
+        Work::Idle
+    }
 }
 
 /// How long the game took, by the clock of the core that began it.

@@ -9,7 +9,8 @@
 //!    this core ends its ingest lane.
 //! 3. *Own*: mail of other cores is still admitted, until every core has ended its ingest lane, no work is left and none
 //!    waits for another core's answer, which comes all the same. Then this core ends its fan-out lane.
-//! 4. *Deliver*: until every core has ended its fan-out lane and no work is left. Then the service says goodbye.
+//! 4. *Deliver*: until every core has ended its fan-out lane and no work is left. Then the service says goodbye, to
+//!    some in each turn, so that everyone's time to leave begins when it is told.
 //! 5. *Leave*: queues are written, peers have their time to close. The core is done when its last connection is over, at
 //!    the latest at the drain time, which is then a failed drain.
 //!
@@ -187,16 +188,10 @@ impl<S: Service> Core<S> {
                     && !work_left
                     && (drain.idle_until.is_none() || !self.has_idle_connections()) =>
             {
-                self.service.on_goodbye(&mut self.io);
-                self.measure(Measure::CloseAll);
-                // With many connections that took its time, which is not to be taken from the peers'.
-                let now = self.clock.now();
-                self.io.now = now;
-                for id in self.ids() {
-                    if let Some(conn) = self.io.connection(id) {
-                        conn.progress_at = now;
-                    }
+                if self.service.on_goodbye(&mut self.io) != Work::Idle {
+                    return Step::Wait;
                 }
+                self.measure(Measure::CloseAll);
                 Step::To(Stage::Leave)
             }
             Stage::Sweep | Stage::Own | Stage::Deliver | Stage::Leave => Step::Wait,

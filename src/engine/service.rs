@@ -85,8 +85,9 @@ pub trait Service {
     /// Whether nothing that this core took in waits for an answer any more: the core may then end its ingest lane.
     fn is_quiescent(&self) -> bool;
 
-    /// Every lane has ended: say goodbye to every stream and WebSocket. What is queued is still flushed.
-    fn on_goodbye(&mut self, out: &mut dyn Outbox<Self::Mail>);
+    /// Every lane has ended: say goodbye to every stream and WebSocket, a turn's worth of them. Called again until nothing is
+    /// left to do. What is queued is still flushed.
+    fn on_goodbye(&mut self, out: &mut dyn Outbox<Self::Mail>) -> Work;
 }
 
 /// What travels between cores.

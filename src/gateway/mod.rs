@@ -318,7 +318,7 @@ impl Service for Gateway {
         self.relay.is_quiescent()
     }
 
-    fn on_goodbye(&mut self, out: &mut dyn Outbox<RelayMail>) {
-        self.relay.on_goodbye(out);
+    fn on_goodbye(&mut self, out: &mut dyn Outbox<RelayMail>) -> Work {
+        self.relay.on_goodbye(out)
     }
 }

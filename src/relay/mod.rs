@@ -244,15 +244,18 @@ impl Relay {
             && self.commands.is_empty()
     }
 
-    /// The process ends: say goodbye to every stream and WebSocket.
-    pub fn on_goodbye(&mut self, out: &mut dyn Outbox<RelayMail>) {
-        self.reader.say_goodbye(out);
+    /// The process ends: say goodbye to every stream and WebSocket, some at a time.
+    pub fn on_goodbye(&mut self, out: &mut dyn Outbox<RelayMail>) -> Work {
+        if self.reader.say_goodbye(out) == Work::Left {
+            return Work::Left;
+        }
         for (conn, party) in self.parties.iter() {
             if party.hello.is_none() {
                 let close = WebSocketClose { code: CloseCode::GOING_AWAY.value(), reason: REASON_SHUTDOWN };
                 out.close_websocket(conn, close);
             }
         }
+        Work::Idle
     }
 
     /// A turn's worth of work.

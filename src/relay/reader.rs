@@ -9,7 +9,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use crate::engine::service::{ConnId, CoreId, Outbox, Unsent, WebSocketClose};
+use crate::engine::service::{ConnId, CoreId, Outbox, Unsent, WebSocketClose, Work};
 use crate::ops::metrics::CoreMetrics;
 use crate::wire::websocket::close::CloseCode;
 
@@ -507,13 +507,17 @@ impl Reader {
         name
     }
 
-    /// Every stream and WebSocket is told that the process ends, behind everything queued.
-    pub fn say_goodbye(&mut self, out: &mut dyn Outbox<RelayMail>) {
+    /// The streams and WebSockets that have not been told yet, a turn's worth of them, are told that the process ends, behind
+    /// everything queued.
+    pub fn say_goodbye(&mut self, out: &mut dyn Outbox<RelayMail>) -> Work {
         self.settle_all(out);
-        let all: Vec<(ConnId, Binding)> = self.peers.iter().map(|(conn, peer)| (conn, peer.binding)).collect();
-        for (conn, binding) in all {
-            if self.peers.get_mut(conn).is_none_or(|peer| std::mem::replace(&mut peer.ended, true)) {
-                continue;
+        let untold = self.peers.iter().filter(|(_, peer)| !peer.ended).map(|(conn, peer)| (conn, peer.binding));
+        let mut some: Vec<(ConnId, Binding)> = untold.take(GOODBYES_PER_TURN + 1).collect();
+        let work = if some.len() > GOODBYES_PER_TURN { Work::Left } else { Work::Idle };
+        some.truncate(GOODBYES_PER_TURN);
+        for (conn, binding) in some {
+            if let Some(peer) = self.peers.get_mut(conn) {
+                peer.ended = true;
             }
             match binding {
                 Binding::Chunked | Binding::UntilClose => out.end_event_stream(conn, b": shutting-down\n\n"),
@@ -525,6 +529,7 @@ impl Reader {
                 }
             }
         }
+        work
     }
 
     #[cfg(test)]
@@ -576,6 +581,8 @@ pub(super) fn handed(out: &dyn Outbox<RelayMail>, conn: ConnId) -> HandedTo {
     handed
 }
 
+/// Connections told of the end in one turn: a WebSocket's positions may be many. Few in tests, so that there are several turns.
+const GOODBYES_PER_TURN: usize = if cfg!(test) { 2 } else { 256 };
 /// Subscriptions of one connection that are searched for a name; more of them are kept by name.
 const SUBSCRIPTIONS_SEARCHED: usize = 8;
 /// For how many subscriptions of one connection a full set of positions is kept.

@@ -238,12 +238,13 @@ impl Service for Demo {
         self.later.is_empty()
     }
 
-    fn on_goodbye(&mut self, out: Out<'_>) {
+    fn on_goodbye(&mut self, out: Out<'_>) -> Work {
         for &conn in self.chunked.iter().chain(&self.until_close) {
             out.end_event_stream(conn, b": bye\n\n");
         }
         for &conn in &self.websockets {
             out.close_websocket(conn, WebSocketClose { code: 1001, reason: "bye" });
         }
+        Work::Idle
     }
 }

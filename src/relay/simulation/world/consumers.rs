@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 
 use super::{AGENTS, WITNESS, World, part};
+use crate::engine::service::Work;
 use crate::relay::event::{Capture, Position};
 use crate::relay::filter::Filter;
 use crate::relay::pages::Asked;
@@ -235,7 +236,7 @@ impl World {
     /// The process ends in the midst of everything.
     pub(in crate::relay::simulation) fn say_goodbye(&mut self) {
         for node in &mut self.machine.cores {
-            node.relay.on_goodbye(&mut node.out);
+            while node.relay.on_goodbye(&mut node.out) == Work::Left {}
         }
         self.rest();
         for (index, client) in self.clients.iter().enumerate() {

@@ -96,8 +96,7 @@ impl Machine {
                 Some(Stage::Deliver)
             }
             Stage::Deliver if node.ends[FANOUT] == cores => {
-                node.relay.on_goodbye(&mut node.out);
-                Some(Stage::Leave)
+                (node.relay.on_goodbye(&mut node.out) == Work::Idle).then_some(Stage::Leave)
             }
             _ => None,
         }
