@@ -149,6 +149,18 @@ fn a_run_whose_server_ends_tells_what_was_measured() {
 }
 
 #[test]
+fn a_server_that_ends_while_connections_are_held_is_no_faulty_one() {
+    let mut relay = Relay::plain();
+    let mut command = aep_load(&["connect", "--consumers", "5", "--hold", "10m"], relay.address(), "aep");
+    let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    wait_until("all are subscribed", || relay.count("subscribers") == 5);
+    relay.kill();
+    let (status, report, stderr) = outcome(child.wait_with_output().unwrap());
+    assert_eq!((status, &report["sound"]), (Some(2), &Value::Null), "{stderr}{report:#}");
+    assert!(report["incomplete"].as_str().unwrap().contains("ended every connection"), "{report:#}");
+}
+
+#[test]
 fn a_preload_is_what_the_server_keeps_at_most() {
     let relay = Relay::start(|options| {
         options.env("AEP_BUFFER", 10);

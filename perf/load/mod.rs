@@ -5,7 +5,7 @@
 //! * [`decode`]: bytes of a stream → what they say; sans-IO.
 //! * [`consumers`], [`publishers`]: the two sides of the load, non-blocking sockets in a few threads.
 //! * [`interrupt`]: signals; [`process`]: CPU and memory of processes, the server's and our own.
-//! * [`rig`]: both sides together, watched; [`scenario`]: what is done with them.
+//! * [`rig`]: both sides together, watched, a [`span`] at a time; [`scenario`]: what is done with them.
 //! * [`report`]: figures as text, JSON and one HTML page.
 
 mod arguments;
@@ -21,6 +21,7 @@ mod report;
 mod rig;
 mod scenario;
 mod shared;
+mod span;
 mod target;
 
 use std::io::Write as _;
@@ -44,6 +45,10 @@ pub(crate) fn run() -> ExitCode {
         Ok(Verdict::Faulty) => ExitCode::from(FAULTY),
         Ok(Verdict::Incomplete(why)) => {
             tell(&format!("incomplete: {why}"));
+            ExitCode::from(NOT_MADE)
+        }
+        Err(Failure::Interrupted) => {
+            tell("interrupted before anything was measured");
             ExitCode::from(NOT_MADE)
         }
         Err(failure) => {

@@ -1,7 +1,6 @@
 //! Both sides of a run together, watched: what is shared by every scenario.
 //!
-//! Owns the target, the shared counters and the progress line. A [`Span`] is one stretch of load that was measured: its
-//! time, counts, CPU of the server and of ourselves, and how the rates went over time. What ends a run before anything
+//! Owns the target, the shared counters and the progress line; measures [`Span`]s. What ends a run before anything
 //! was measured is an error; what ends it later leaves its measured part, and the report says that it is one.
 
 use std::cell::RefCell;
@@ -20,13 +19,11 @@ use super::process;
 use super::publishers::{Pace, Press};
 use super::report::Report;
 use super::shared::Shared;
+use super::span::{Span, Timeline};
 use super::target::Target;
 
 /// How often the run is looked at.
 const TICK: Duration = Duration::from_millis(10);
-/// How often the rates are noted.
-const SAMPLE: Duration = Duration::from_millis(250);
-
 /// How long what is on its way may take to arrive when the run is interrupted.
 const GRACE: Duration = Duration::from_millis(500);
 
@@ -40,32 +37,6 @@ pub(crate) struct Rig<'a> {
     bar: ProgressBar,
     /// Why the measured part is not all that was asked for.
     cut_short: RefCell<Option<Failure>>,
-}
-
-/// Rates at one time of a span.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Sample {
-    /// Seconds since the span began.
-    pub(crate) at: f64,
-    pub(crate) events_per_s: f64,
-    pub(crate) deliveries_per_s: f64,
-}
-
-/// A measured stretch of load.
-#[derive(Debug, Default)]
-pub(crate) struct Span {
-    pub(crate) seconds: f64,
-    /// Events sent.
-    pub(crate) sent: u64,
-    /// Deliveries made.
-    pub(crate) delivered: u64,
-    /// CPU of the server, if it was named.
-    pub(crate) server_cpu: Option<Duration>,
-    /// CPU of our busiest thread as a share of one processor.
-    pub(crate) busiest_thread: f64,
-    /// CPU of all our threads as a share of the processors we may use.
-    pub(crate) generator: f64,
-    pub(crate) timeline: Vec<Sample>,
 }
 
 /// What a span is the difference to.
@@ -129,11 +100,13 @@ impl<'a> Rig<'a> {
         replay: bool,
     ) -> Result<(Fleet, Span, Option<Failure>), Failure> {
         let wanted = self.shared.open.load(Ordering::SeqCst) + plans.len() as u64;
+        let resumes = plans.iter().any(|plan| plan.cut_every.is_some());
         let before = self.before();
         let fleet = Fleet::start(&self.target, &self.shared, plans, self.consumer_threads(), ramp)?;
-        let mut timeline = Timeline::new(&before);
-        let watched = self.watch(&mut timeline, "opening", || {
-            self.shared.open.load(Ordering::SeqCst) == wanted && (!replay || self.shared.is_settled())
+        let mut timeline = Timeline::new(before.at, before.sent, before.delivered);
+        let watched = self.watch(&mut timeline, "opening", Duration::ZERO, || {
+            let all_open = self.shared.open.load(Ordering::SeqCst) == wanted;
+            all_open && (!replay || self.shared.is_settled() || (!resumes && self.nobody_left().is_some()))
         });
         let open = self.shared.open.load(Ordering::SeqCst);
         let ended = match watched {
@@ -141,6 +114,7 @@ impl<'a> Rig<'a> {
             Ok(()) if open < wanted => {
                 Some(Failure::Stuck(format!("only {open} of {wanted} subscriptions were answered")))
             }
+            Ok(()) if replay && !resumes && !self.shared.is_settled() => self.nobody_left(),
             Ok(()) => None,
         };
         Ok((fleet, self.span(&before, None, timeline), ended))
@@ -186,7 +160,7 @@ impl<'a> Rig<'a> {
     fn stretch(&self, press: &mut Press, pace: &Pace, doing: &str) -> (Span, Option<Failure>) {
         press.reset();
         let before = self.before();
-        let mut timeline = Timeline::new(&before);
+        let mut timeline = Timeline::new(before.at, before.sent, before.delivered);
         let failed = AtomicBool::new(false);
         let (published, cpu) = std::thread::scope(|scope| {
             let publishing = scope.spawn(|| {
@@ -194,7 +168,7 @@ impl<'a> Rig<'a> {
                 failed.store(published.is_err(), Ordering::SeqCst);
                 (published, process::this_thread_cpu())
             });
-            let watched = self.watch(&mut timeline, doing, || {
+            let watched = self.watch(&mut timeline, doing, GRACE, || {
                 publishing.is_finished() && (self.shared.is_settled() || failed.load(Ordering::SeqCst))
             });
             if let Err(failure) = watched {
@@ -214,7 +188,7 @@ impl<'a> Rig<'a> {
     /// Watches for a time.
     pub(crate) fn hold(&self, time: Duration) -> Result<Span, Failure> {
         let before = self.before();
-        let mut timeline = Timeline::new(&before);
+        let mut timeline = Timeline::new(before.at, before.sent, before.delivered);
         let ended = loop {
             let left = time.saturating_sub(before.at.elapsed());
             if left.is_zero() {
@@ -225,6 +199,9 @@ impl<'a> Rig<'a> {
             }
             if self.is_interrupted() {
                 break Some(Failure::Interrupted);
+            }
+            if let Some(failure) = self.nobody_left() {
+                break Some(failure);
             }
         };
         self.keep_if(true, ended)?;
@@ -240,19 +217,33 @@ impl<'a> Rig<'a> {
         }
     }
 
+    /// What it means when the server has ended every consumer's connection, and none comes back.
+    fn nobody_left(&self) -> Option<Failure> {
+        let (ended, open) = (&self.shared.ended, &self.shared.open);
+        let all = ended.load(Ordering::SeqCst) >= open.load(Ordering::SeqCst);
+        all.then(|| Failure::Stuck("the server ended every connection".into()))
+    }
+
     fn is_interrupted(&self) -> bool {
         self.common.interrupted.load(Ordering::SeqCst)
     }
 
-    /// Returns once `done`, or when nothing has moved for as long as patience lasts.
-    fn watch(&self, timeline: &mut Timeline, doing: &str, mut done: impl FnMut() -> bool) -> Result<(), Failure> {
+    /// Returns once `done`, or when nothing has moved for as long as patience lasts. When the run is interrupted, what is
+    /// under way may still be done within `grace`.
+    fn watch(
+        &self,
+        timeline: &mut Timeline,
+        doing: &str,
+        grace: Duration,
+        mut done: impl FnMut() -> bool,
+    ) -> Result<(), Failure> {
         let mut last = (self.movement(), Instant::now());
         let mut interrupted = None;
         while !done() {
             self.watch_once(timeline, doing, TICK)?;
             if self.is_interrupted() {
                 self.shared.wind_up();
-                if interrupted.get_or_insert_with(Instant::now).elapsed() > GRACE {
+                if interrupted.get_or_insert_with(Instant::now).elapsed() >= grace {
                     return Err(Failure::Interrupted);
                 }
             }
@@ -324,38 +315,6 @@ impl<'a> Rig<'a> {
             generator: threads.iter().sum::<f64>() / processors() as f64,
             timeline: timeline.samples,
         }
-    }
-}
-
-/// Rates over time.
-#[derive(Debug)]
-struct Timeline {
-    start: Instant,
-    last: (Instant, u64, u64),
-    samples: Vec<Sample>,
-}
-
-impl Timeline {
-    fn new(before: &Before) -> Self {
-        Self { start: before.at, last: (before.at, before.sent, before.delivered), samples: Vec::new() }
-    }
-
-    /// A sample, when it is time for one.
-    fn look(&mut self, shared: &Shared) -> Option<Sample> {
-        let (then, sent, delivered) = self.last;
-        let passed = then.elapsed();
-        if passed < SAMPLE {
-            return None;
-        }
-        let now = (Instant::now(), shared.sent.load(Ordering::Relaxed), shared.delivered.load(Ordering::Relaxed));
-        let sample = Sample {
-            at: self.start.elapsed().as_secs_f64(),
-            events_per_s: (now.1 - sent) as f64 / passed.as_secs_f64(),
-            deliveries_per_s: (now.2 - delivered) as f64 / passed.as_secs_f64(),
-        };
-        self.last = now;
-        self.samples.push(sample);
-        Some(sample)
     }
 }
 

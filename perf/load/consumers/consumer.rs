@@ -98,10 +98,11 @@ impl Consumer {
         self.link = None;
     }
 
-    /// Sends what waits, reads what is there, and hands what was said to `on`.
+    /// Sends what waits, reads what is there, to the end if the server has `closed`, and hands what was said to `on`.
     pub(crate) fn turn(
         &mut self,
         address: SocketAddr,
+        closed: bool,
         buffer: &mut [u8],
         on: &mut dyn FnMut(&mut Check, Said<'_>),
     ) -> Turn {
@@ -126,8 +127,8 @@ impl Consumer {
                     if let Err(error) = link.flush() {
                         return lost(error);
                     }
-                    // A short read left nothing behind; what comes later brings a new edge.
-                    if count < buffer.len() {
+                    // A short read left nothing behind but an end that came with it; what comes later brings a new edge.
+                    if count < buffer.len() && !closed {
                         return Turn::On;
                     }
                 }

@@ -95,7 +95,7 @@ impl Crew {
                 _ => {}
             }
             for event in &events {
-                self.turn(event.token().0, &mut buffer);
+                self.turn(event.token().0, event.is_read_closed(), &mut buffer);
             }
         }
         self.close(&mut buffer)
@@ -119,12 +119,12 @@ impl Crew {
         IDLE_TURN
     }
 
-    fn turn(&mut self, index: usize, buffer: &mut [u8]) {
+    fn turn(&mut self, index: usize, closed: bool, buffer: &mut [u8]) {
         let Self { consumers, shared, marks, seen, target, .. } = self;
         let Some(consumer) = consumers.get_mut(index) else { return };
         let (now, measured_from) = (shared.now(), shared.measured_from.load(Ordering::Relaxed));
         let mut heard = Heard::default();
-        let turn = consumer.turn(target.address, buffer, &mut |check, said| match said {
+        let turn = consumer.turn(target.address, closed, buffer, &mut |check, said| match said {
             Said::Event(event) => {
                 let Some(mark) = marks.read(event).filter(|mark| mark.run == shared.run) else { return };
                 heard.events += 1;
@@ -189,10 +189,14 @@ impl Crew {
             Turn::On => {}
             Turn::Failed(failure) => self.shared.fail(failure),
             Turn::Ended(why) => {
-                let was_open = consumer.is_open();
+                let (is_open, was_open) = (consumer.is_open(), consumer.was_open);
                 consumer.cut();
-                if !was_open {
-                    self.shared.fail(Failure::Stranger(format!("a subscription ended before it stood ({why})")));
+                if !is_open {
+                    self.shared.fail(if was_open {
+                        Failure::Stuck(format!("a consumer could not resume: {why}"))
+                    } else {
+                        Failure::Stranger(format!("a subscription ended before it stood ({why})"))
+                    });
                     return;
                 }
                 if !consumer.plan.stalls {

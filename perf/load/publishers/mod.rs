@@ -306,7 +306,7 @@ impl Press {
         let now = self.shared.now();
         for event in events.iter().filter(|event| event.token() != GATE) {
             let Some(publisher) = self.publishers.get_mut(event.token().0) else { continue };
-            match publisher.turn(now, &mut self.answering) {
+            match publisher.turn(now, event.is_read_closed(), &mut self.answering) {
                 Turn::On => {}
                 Turn::Refused(status, answer) => {
                     return Err(self.target.refused("publishing", status, answer));

@@ -151,8 +151,8 @@ impl Publisher {
         Ok(())
     }
 
-    /// Sends what waits and reads the answers that are there.
-    pub(crate) fn turn(&mut self, now: u64, answering: &mut Histogram<u64>) -> Turn {
+    /// Sends what waits and reads the answers that are there, to the end if the server has `closed`.
+    pub(crate) fn turn(&mut self, now: u64, closed: bool, answering: &mut Histogram<u64>) -> Turn {
         if let Err(error) = self.flush() {
             return Turn::Ended(error.to_string());
         }
@@ -198,7 +198,7 @@ impl Publisher {
             if let Err(error) = self.flush() {
                 return Turn::Ended(error.to_string());
             }
-            if count < buffer.len() {
+            if count < buffer.len() && !closed {
                 return Turn::On;
             }
         }

@@ -16,7 +16,7 @@ use super::check::Tally;
 use super::consumers::Seen;
 use super::failure::Failure;
 use super::process;
-use super::rig::{Sample, Span};
+use super::span::{Sample, Span};
 
 use figure::{label, number, shown, unit};
 pub(crate) use page::Page;

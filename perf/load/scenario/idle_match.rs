@@ -9,7 +9,8 @@ use crate::load::consumers::Plan;
 use crate::load::failure::Failure;
 use crate::load::publishers::Pace;
 use crate::load::report::Report;
-use crate::load::rig::{Rig, Span};
+use crate::load::rig::Rig;
+use crate::load::span::Span;
 
 pub(super) fn run(
     common: &Common,

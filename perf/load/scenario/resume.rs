@@ -8,7 +8,8 @@ use crate::load::consumers::plans;
 use crate::load::failure::Failure;
 use crate::load::publishers::Pace;
 use crate::load::report::Report;
-use crate::load::rig::{Rig, Span};
+use crate::load::rig::Rig;
+use crate::load::span::Span;
 
 /// Events of one batch of the preload.
 const PRELOAD_BATCH: u32 = 500;
@@ -31,10 +32,10 @@ pub(super) fn run(
     }
     let kept = rig.target.replay_events_max()?.unwrap_or(u64::MAX);
     if preload.div_ceil(rig.sessions.into()) > kept {
-        let sessions = u64::from(rig.sessions);
+        let most = kept.saturating_mul(rig.sessions.into());
         return usage(format!(
-            "--preload: at most {} events, as the server keeps {kept} of each of {sessions} sessions",
-            kept.saturating_mul(sessions)
+            "--preload: at most {most} events, as the server keeps {kept} of a session (sessions here: {})",
+            rig.sessions
         ));
     }
     let mut report = Report::new("resume");

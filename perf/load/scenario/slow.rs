@@ -26,9 +26,9 @@ pub(super) fn run(common: &Common, consumers: &ConsumerArgs, load: &LoadArgs, sh
     report.figure("stalled_shed_announced", with.stalled_shed as f64);
     if with.stalled_cut + with.stalled_shed == 0 {
         report.notes.push(
-            "no stalled consumer's queue was ever full: none was cut and nothing left out for them, so this says \
-             little about slow consumers; send each of them more than the server and the sockets between hold \
-             (--duration, --rate, --size; a relay's AEP_QUEUE_BYTES)"
+            "no stalled consumer's queue was ever full: none was cut, and nothing was left out for them; to get there, \
+             send each more than the server and the sockets hold for it (--duration, --rate, --size), or let a relay \
+             hold less (AEP_QUEUE_BYTES, and AEP_MAX_BODY below it)"
                 .into(),
         );
     }
