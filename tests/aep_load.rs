@@ -95,6 +95,10 @@ fn a_page_that_cannot_be_written_is_found_out_before_the_run() {
     let (status, _, stderr) = run(&mut aep_load(&["fanout", "--report", "/nonexist/x.html"], gone, "aep"));
     assert_eq!(status, Some(2));
     assert!(stderr.contains("/nonexist/x.html"), "{stderr}");
+
+    let path = std::env::temp_dir().join(format!("aep-load-none-{}.html", std::process::id()));
+    let (status, ..) = run(&mut aep_load(&["fanout", "--report", path.to_str().unwrap()], gone, "aep"));
+    assert_eq!((status, path.exists()), (Some(2), false), "no page of a run that was not made");
 }
 
 #[test]

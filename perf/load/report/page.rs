@@ -30,10 +30,13 @@ type Drawn = Result<(), DrawingAreaErrorKind<std::io::Error>>;
 pub(crate) struct Page<'a>(&'a Path);
 
 impl<'a> Page<'a> {
-    /// A file that can be written, as is found out before the run; what it holds is left until there is a report.
+    /// A file that can be written, as is found out before the run. What was there, or nothing, stays until there is a
+    /// report.
     pub(crate) fn open(path: &'a Path) -> Result<Self, Failure> {
+        let is_new = !path.exists();
         let opened = OpenOptions::new().create(true).append(true).open(path);
-        opened.map(|_| Self(path)).map_err(|error| Failure::Page(path.into(), error))
+        let tried = opened.and_then(|_| if is_new { fs::remove_file(path) } else { Ok(()) });
+        tried.map(|()| Self(path)).map_err(|error| Failure::Page(path.into(), error))
     }
 
     /// Writes the report's page.
