@@ -7,7 +7,7 @@ mod support;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::process::{Command, Output};
+use std::process::{Child, Command, Output, Stdio};
 use std::thread;
 
 use serde_json::Value;
@@ -16,7 +16,7 @@ use support::*;
 
 fn aep_load(arguments: &[&str], address: SocketAddr, kind: &str) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_aep-load"));
-    command.args(arguments).args(["--target", &format!("http://{address}"), kind, "--json"]);
+    command.args(arguments).args(["--target", &format!("http://{address}"), "--kind", kind, "--json"]);
     if !arguments.contains(&"--patience") {
         // A busy machine is no fault of the server.
         command.args(["--patience", "20s"]);
@@ -27,7 +27,11 @@ fn aep_load(arguments: &[&str], address: SocketAddr, kind: &str) -> Command {
 
 /// Runs it; its status, figures and stderr.
 fn run(command: &mut Command) -> (Option<i32>, Value, String) {
-    let Output { status, stdout, stderr } = command.output().unwrap();
+    outcome(command.output().unwrap())
+}
+
+fn outcome(output: Output) -> (Option<i32>, Value, String) {
+    let Output { status, stdout, stderr } = output;
     let report: Value = serde_json::from_slice(&stdout).unwrap_or_default();
     (status.code(), report, String::from_utf8(stderr).unwrap())
 }
@@ -68,10 +72,8 @@ fn every_scenario_finds_the_relay_sound() {
     let cutting = ["resume", "--consumers", "4", "--binding", "mix", "--preload", "50", "--cut-every", "20"];
     let figures = sound(&[&cutting[..], &["--events", "200", "--window", "20"]].concat(), &relay);
     assert_eq!((&figures["replayed"], &figures["delivered"]), (&200.into(), &1000.into()));
+    assert_eq!(figures["latencies"], 4 * 200, "those of the replay are none");
     assert!(figures["cuts_and_resumes"].as_u64().unwrap() >= 4 * 5, "{figures:#}");
-
-    let figures = sound(&["slow", "--consumers", "10", "--stalled", "0.2", "--events", "100"], &relay);
-    assert_eq!((&figures["stalled"], &figures["delivered"]), (&2.into(), &800.into()));
 
     let figures = sound(&["idle-match", "--subscriptions", "50", "--per-connection", "20", "--events", "100"], &relay);
     assert_eq!((&figures["delivered"], &figures["damaged"]), (&0.into(), &0.into()));
@@ -88,6 +90,123 @@ fn the_report_is_one_page() {
 }
 
 #[test]
+fn a_page_that_cannot_be_written_is_found_out_before_the_run() {
+    let gone = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let (status, _, stderr) = run(&mut aep_load(&["fanout", "--report", "/nonexist/x.html"], gone, "aep"));
+    assert_eq!(status, Some(2));
+    assert!(stderr.contains("/nonexist/x.html"), "{stderr}");
+
+    let path = std::env::temp_dir().join(format!("aep-load-none-{}.html", std::process::id()));
+    let (status, ..) = run(&mut aep_load(&["fanout", "--report", path.to_str().unwrap()], gone, "aep"));
+    assert_eq!((status, path.exists()), (Some(2), false), "no page of a run that was not made");
+}
+
+#[test]
+fn figures_are_printed_though_their_page_cannot_be_written() {
+    let relay = Relay::plain();
+    // It can be opened, and written never.
+    let arguments = ["fanout", "--consumers", "2", "--events", "20", "--report", "/dev/full"];
+    let (status, report, stderr) = run(&mut aep_load(&arguments, relay.address(), "aep"));
+    assert_eq!((status, &report["figures"]["delivered"]), (Some(2), &40.into()), "{stderr}");
+    assert!(stderr.contains("/dev/full"), "{stderr}");
+}
+
+/// A run that would take long, of which something was measured already.
+fn under_way(arguments: &[&str], relay: &Relay) -> Child {
+    let mut command = aep_load(arguments, relay.address(), "aep");
+    let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    wait_until("events were published", || relay.metric("events_in", "") >= 20);
+    child
+}
+
+/// With the window, all but the last event published were delivered.
+const LONG: [&str; 9] = ["fanout", "--consumers", "2", "--rate", "200", "--window", "1", "--duration", "10m"];
+
+fn assert_incomplete(child: Child, why: &str) {
+    let (status, report, stderr) = outcome(child.wait_with_output().unwrap());
+    assert_eq!(status, Some(2), "{stderr}{report:#}");
+    assert!(stderr.contains("incomplete"), "{stderr}");
+    let said = report["incomplete"].as_str().unwrap();
+    assert!(said.contains(why), "{said}");
+    let figures = &report["figures"];
+    assert!(figures["delivered"].as_u64().unwrap() > 0 && figures["latency_p99_us"].is_number(), "{figures:#}");
+    assert!(report["sound"].is_null() && figures["lost"].is_null(), "{report:#}");
+}
+
+#[test]
+fn an_interrupted_run_tells_what_was_measured() {
+    for signal in ["INT", "TERM"] {
+        let relay = Relay::plain();
+        let child = under_way(&LONG, &relay);
+        let sent = Command::new("sh").arg("-c").arg(format!("kill -{signal} {}", child.id())).status().unwrap();
+        assert!(sent.success());
+        assert_incomplete(child, "interrupted");
+    }
+}
+
+#[test]
+fn a_run_whose_server_ends_tells_what_was_measured() {
+    let mut relay = Relay::plain();
+    let child = under_way(&LONG, &relay);
+    relay.kill();
+    assert_incomplete(child, "publisher's connection");
+}
+
+#[test]
+fn a_server_that_ends_while_connections_are_held_is_no_faulty_one() {
+    let mut relay = Relay::plain();
+    let mut command = aep_load(&["connect", "--consumers", "5", "--hold", "10m"], relay.address(), "aep");
+    let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    wait_until("all are subscribed", || relay.count("subscribers") == 5);
+    relay.kill();
+    let (status, report, stderr) = outcome(child.wait_with_output().unwrap());
+    assert_eq!((status, &report["sound"]), (Some(2), &Value::Null), "{stderr}{report:#}");
+    assert!(report["incomplete"].as_str().unwrap().contains("ended every connection"), "{report:#}");
+}
+
+#[test]
+fn a_preload_is_what_the_server_keeps_at_most() {
+    let relay = Relay::start(|options| {
+        options.env("AEP_BUFFER", 10);
+    });
+    let resume = ["resume", "--consumers", "3", "--cut-every", "0", "--publishers", "2", "--sessions", "3"];
+    let figures = sound(&[&resume[..], &["--preload", "30"]].concat(), &relay);
+    assert_eq!(figures["replayed"], 90);
+    let (status, _, stderr) = run(&mut aep_load(&[&resume[..], &["--preload", "31"]].concat(), relay.address(), "aep"));
+    assert_eq!(status, Some(2));
+    assert!(stderr.contains("at most 30 events"), "{stderr}");
+}
+
+#[test]
+fn a_run_that_would_measure_nothing_is_refused() {
+    let relay = Relay::plain();
+    for (arguments, why) in
+        [(&["resume", "--cut-every", "0"][..], "--preload"), (&["ingest", "--size", "20"][..], "an event has at least")]
+    {
+        let (status, _, stderr) = run(&mut aep_load(arguments, relay.address(), "aep"));
+        assert_eq!(status, Some(2), "{arguments:?}");
+        assert!(stderr.contains(why), "{stderr}");
+    }
+}
+
+#[test]
+fn slow_says_whether_anybody_was_too_slow() {
+    let relay = Relay::start(|options| {
+        options.env("AEP_MAX_BODY", 65536);
+    });
+    let arguments = ["slow", "--consumers", "10", "--stalled", "0.2", "--events"];
+    let noted = |more: &[&str]| {
+        let (status, report, stderr) = run(&mut aep_load(&[&arguments[..], more].concat(), relay.address(), "aep"));
+        assert_eq!(status, Some(0), "{stderr}{report:#}");
+        assert_eq!(report["figures"]["stalled"], 2);
+        assert_eq!(report["figures"]["delivered"], report["figures"]["expected"]);
+        report["notes"].to_string().contains("no stalled consumer's queue")
+    };
+    assert!(noted(&["100"]));
+    assert!(!noted(&["400", "--size", "60000", "--window", "1"]));
+}
+
+#[test]
 fn a_server_that_is_absent_or_refuses_is_said_so() {
     let gone = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let (status, _, stderr) = run(&mut aep_load(&["fanout"], gone, "aep"));
@@ -99,7 +218,11 @@ fn a_server_that_is_absent_or_refuses_is_said_so() {
     });
     let (status, _, stderr) = run(&mut aep_load(&["fanout"], relay.address(), "aep"));
     assert_eq!(status, Some(2));
-    assert!(stderr.contains("401") && stderr.contains("AEP_TOKEN"), "{stderr}");
+    assert!(stderr.contains("401") && stderr.contains("set AEP_TOKEN"), "{stderr}");
+
+    let (status, _, stderr) = run(aep_load(&["fanout"], relay.address(), "aep").env("AEP_TOKEN", "wrong"));
+    assert_eq!(status, Some(2));
+    assert!(stderr.contains("the token was refused"), "{stderr}");
 
     let too_many = ["fanout", "--consumers", "30", "--events", "1"];
     let (status, _, stderr) = run(aep_load(&too_many, relay.address(), "aep").env("AEP_TOKEN", "secret"));

@@ -1,19 +1,30 @@
 //! What a run is asked to do: subcommands, flags, and what they must satisfy to be run at all.
 
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use super::event::EVENT_BYTES_MAX;
+use super::event::{EVENT_BYTES_MAX, event_bytes_min};
 use super::failure::Failure;
 
 /// Most places in all consumers' accounts together (consumers × followed sessions), some hundred bytes each.
 const ACCOUNTS_MAX: u64 = 20_000_000;
 
+const STATUS: &str = "\
+TIME is written like 500ms, 2s or 1m30s. A token for the server is taken from AEP_TOKEN.
+
+Status:
+  0  every event arrived once, whole and in order
+  1  some did not
+  2  the run could not be made, or ended early: interrupted by SIGINT or SIGTERM, or by the server.
+     The part measured until then is told, marked as incomplete; a second signal ends at once";
+
 /// Loads an activity relay and checks what it delivers: nothing lost, nothing twice, everything in order.
 #[derive(Debug, Parser)]
-#[command(name = "aep-load", version, subcommand_required = true, arg_required_else_help = true)]
+#[command(name = "aep-load", version, subcommand_required = true, arg_required_else_help = true, after_help = STATUS)]
 pub(crate) struct Arguments {
     #[command(subcommand)]
     pub(crate) command: Command,
@@ -23,10 +34,14 @@ pub(crate) struct Arguments {
 
 /// What every scenario takes.
 #[derive(Debug, Args)]
+#[command(next_help_heading = "Options of every scenario")]
 pub(crate) struct Common {
-    /// Server to load, and what it is: aep (default), node, bare, nchan, nats
-    #[arg(long, global = true, num_args = 1..=2, value_names = ["URL", "KIND"], default_values = ["http://127.0.0.1:8787", "aep"])]
-    pub(crate) target: Vec<String>,
+    /// Server to load
+    #[arg(long, global = true, value_name = "URL", default_value = "http://127.0.0.1:8787")]
+    pub(crate) target: String,
+    /// What the server is
+    #[arg(long, global = true, value_enum, default_value_t = Kind::Aep)]
+    pub(crate) kind: Kind,
     /// Process of the server, for its CPU and memory; may be repeated
     #[arg(long, global = true)]
     pub(crate) pid: Vec<u32>,
@@ -39,9 +54,27 @@ pub(crate) struct Common {
     /// Consumer threads; default: one less than the processors, at least one
     #[arg(long, global = true, value_parser = clap::value_parser!(u16).range(1..=64))]
     pub(crate) threads: Option<u16>,
-    /// Give up after this long without any progress
+    /// Give up after this long without any progress, such as 500ms or 2s
     #[arg(long, global = true, default_value = "5s", value_parser = humantime::parse_duration, value_name = "TIME")]
     pub(crate) patience: Duration,
+    /// The run is to end now, with what was measured so far: set by a signal.
+    #[arg(skip)]
+    pub(crate) interrupted: Arc<AtomicBool>,
+}
+
+/// What kind of server it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Kind {
+    /// An AEP relay
+    Aep,
+    /// The Node relay of `perf/peers`, which speaks the same
+    Node,
+    /// The bare loop: a relay's paths, no filters, no hello
+    Bare,
+    /// nginx with nchan: one channel, `/pub/load` and `/sub/load`
+    Nchan,
+    /// nats-server: core protocol, subject `load.SESSION`
+    Nats,
 }
 
 #[derive(Debug, Subcommand)]
@@ -65,7 +98,7 @@ pub(crate) enum Command {
         /// New connections a second; default: as fast as they open
         #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
         ramp: Option<u32>,
-        /// How long to hold them
+        /// How long to hold them, such as 500ms or 2s
         #[arg(long, default_value = "5s", value_parser = humantime::parse_duration, value_name = "TIME")]
         hold: Duration,
     },
@@ -76,10 +109,10 @@ pub(crate) enum Command {
         #[command(flatten)]
         load: LoadArgs,
         /// Events published before the consumers come, which ask for all of them; no more to a session than the server
-        /// keeps for it (AEP_BUFFER)
+        /// keeps for it (its `buffer`, AEP_BUFFER)
         #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u64).range(..=10_000_000))]
         preload: u64,
-        /// Each consumer cuts after this many events; 0: never, and nothing is published after the preload
+        /// Each consumer cuts after this many events; 0: never, and nothing is published after the --preload
         #[arg(long, default_value_t = 500)]
         cut_every: u64,
     },
@@ -203,13 +236,13 @@ pub(crate) struct LoadArgs {
     /// Events that may be on their way to consumers at a time; default: no bound
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) window: Option<u64>,
-    /// How long to publish
+    /// How long to publish, such as 500ms or 2s
     #[arg(long, default_value = "10s", value_parser = humantime::parse_duration, value_name = "TIME")]
     pub(crate) duration: Duration,
     /// End after this many events, even if the duration is not over
     #[arg(long)]
     pub(crate) events: Option<u64>,
-    /// How long to publish before anything is measured
+    /// How long to publish before anything is measured, such as 500ms or 2s
     #[arg(long, default_value = "0s", value_parser = humantime::parse_duration, value_name = "TIME")]
     pub(crate) warmup: Duration,
     /// Sessions; default: one per publisher, or what the consumers' filters need
@@ -217,7 +250,7 @@ pub(crate) struct LoadArgs {
     pub(crate) sessions: Option<u32>,
     /// Type of the events
     #[arg(long = "type", default_value = "tool.output", value_name = "TYPE")]
-    pub(crate) kind: String,
+    pub(crate) event_type: String,
     /// Severity of the events; default: not written
     #[arg(long)]
     pub(crate) severity: Option<String>,
@@ -251,7 +284,11 @@ impl LoadArgs {
         if self.rate.is_some_and(|rate| !(rate > 0.0 && rate.is_finite())) {
             return usage("--rate: events a second, above 0");
         }
-        if !self.kind.contains('.') {
+        let least = event_bytes_min(sessions, &self.event_type, self.severity.as_deref());
+        if self.size < least {
+            return usage(&format!("--size: such an event has at least {least} bytes"));
+        }
+        if !self.event_type.contains('.') {
             return usage("--type: a type has a dot; over WebSocket anything else would not even be an event");
         }
         if self.window.is_some_and(|window| window < u64::from(self.batch)) {
@@ -287,6 +324,7 @@ mod tests {
             &["--rate", "0", "--batch", "1"],
             &["--window", "4", "--batch", "5"],
             &["--type", "wrong", "--batch", "1"],
+            &["--size", "50", "--batch", "1"],
             &["--consumers", "100000", "--sessions", "1000"],
         ] {
             assert!(fanout(bad).is_err(), "{bad:?}");
@@ -294,10 +332,22 @@ mod tests {
     }
 
     #[test]
-    fn a_target_is_a_url_and_perhaps_a_kind() {
-        let parse = |arguments: &[&str]| Arguments::parse_from(arguments).common.target;
-        assert_eq!(parse(&["aep-load", "ingest"]), ["http://127.0.0.1:8787", "aep"]);
-        assert_eq!(parse(&["aep-load", "ingest", "--target", "http://h:1"]), ["http://h:1"]);
-        assert_eq!(parse(&["aep-load", "ingest", "--target", "http://h:1", "nchan"]), ["http://h:1", "nchan"]);
+    fn target_and_kind_may_stand_before_and_behind_the_scenario() {
+        let parse = |arguments: &[&str]| {
+            let common = Arguments::parse_from(arguments).common;
+            (common.target, common.kind)
+        };
+        assert_eq!(parse(&["aep-load", "ingest"]), ("http://127.0.0.1:8787".into(), Kind::Aep));
+        assert_eq!(parse(&["aep-load", "--target", "http://h:1", "ingest"]), ("http://h:1".into(), Kind::Aep));
+        let behind = ["aep-load", "ingest", "--target", "http://h:1", "--kind", "nchan"];
+        assert_eq!(parse(&behind), ("http://h:1".into(), Kind::Nchan));
+    }
+
+    #[test]
+    fn the_least_size_is_named_and_taken() {
+        let Err(Failure::Usage(what)) = fanout(&["--size", "1"]) else { unreachable!() };
+        let least = what.split(' ').find(|word| word.parse::<usize>().is_ok()).unwrap();
+        assert!(fanout(&["--size", least]).is_ok(), "{what}");
+        assert!(fanout(&["--size", least, "--type", "tool.output.long"]).is_err());
     }
 }

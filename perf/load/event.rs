@@ -13,6 +13,10 @@ const WIDTHS: [usize; 5] = [8, 6, 10, 14, 6];
 const MARK_BYTES: usize = 8 + 1 + 6 + 1 + 10 + 1 + 14 + 1 + 6;
 /// Longest event: what the mark's last field can say.
 pub(crate) const EVENT_BYTES_MAX: usize = 0xff_ffff;
+/// A sequence number as long as any that an event of the least size has room for.
+const LONGEST_SEQ: u64 = 999_999_999;
+/// As long as the time of any run.
+const SOME_TIME: &str = "2026-01-01T00:00:00.000Z";
 
 /// What an event says about itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,20 +48,8 @@ pub(crate) struct Author {
 impl Author {
     /// An author of `sessions` sessions whose events are `size` bytes long, or as short as they can be above that.
     pub(crate) fn new(run: u32, sessions: u32, size: usize, kind: &str, severity: Option<&str>, time: &str) -> Self {
-        let severity = severity.map_or(String::new(), |level| format!(",\"severity\":\"{level}\""));
-        let session = |number| {
-            [
-                format!("{{\"aep\":\"0.1\",\"id\":\"{run:08x}-{number}-").into_bytes(),
-                format!(
-                    "\",\"type\":\"{kind}\",\"time\":\"{time}\",\"source\":\"aep-load\",\"agent\":\"load\",\
-                     \"session\":\"{}\",\"seq\":",
-                    session_name(run, number)
-                )
-                .into_bytes(),
-                format!("{severity},\"data\":{{\"mark\":\"").into_bytes(),
-            ]
-        };
-        Self { run, sessions: (0..sessions).map(session).collect(), size, filler: vec![b'x'; size] }
+        let sessions = (0..sessions).map(|number| frame(run, number, kind, severity, time)).collect();
+        Self { run, sessions, size, filler: vec![b'x'; size] }
     }
 
     /// Appends one event.
@@ -85,6 +77,30 @@ impl Author {
         out.extend_from_slice(self.filler.get(..fill).unwrap_or_default());
         out.extend_from_slice(b"\"}}");
     }
+}
+
+/// What stands around an event's numbers and its mark, in a session.
+fn frame(run: u32, session: u32, kind: &str, severity: Option<&str>, time: &str) -> [Vec<u8>; 3] {
+    let severity = severity.map_or(String::new(), |level| format!(",\"severity\":\"{level}\""));
+    let after_id = format!(
+        "\",\"type\":\"{kind}\",\"time\":\"{time}\",\"source\":\"aep-load\",\"agent\":\"load\",\
+         \"session\":\"{}\",\"seq\":",
+        session_name(run, session)
+    );
+    [
+        format!("{{\"aep\":\"0.1\",\"id\":\"{run:08x}-{session}-").into_bytes(),
+        after_id.into_bytes(),
+        format!("{severity},\"data\":{{\"mark\":\"").into_bytes(),
+    ]
+}
+
+/// The least size that every event of such a run can have.
+pub(crate) fn event_bytes_min(sessions: u32, kind: &str, severity: Option<&str>) -> usize {
+    let longest = frame(0, sessions.saturating_sub(1), kind, severity, SOME_TIME);
+    let author = Author { run: 0, sessions: vec![longest], size: 0, filler: Vec::new() };
+    let mut event = Vec::new();
+    author.write(&mut event, 0, LONGEST_SEQ, 0);
+    event.len()
 }
 
 /// Name of a session of a run.
@@ -194,6 +210,17 @@ mod tests {
         let event = event(1, 7);
         assert_eq!(MarkReader::new().read(&event).unwrap().bytes, event.len());
         assert!(event.ends_with(b"\"pad\":\"\"}}"));
+    }
+
+    #[test]
+    fn the_least_size_holds_up_to_the_longest_number() {
+        let least = event_bytes_min(12, "tool.output", None);
+        let author = Author::new(u32::MAX, 12, least, "tool.output", None, SOME_TIME);
+        for (session, seq) in [(0, 1), (11, 1), (11, LONGEST_SEQ)] {
+            let mut event = Vec::new();
+            author.write(&mut event, session, seq, u64::MAX >> 8);
+            assert_eq!(event.len(), least, "session {session}, seq {seq}");
+        }
     }
 
     #[test]

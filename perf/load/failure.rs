@@ -3,8 +3,9 @@
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 
-/// A run that ended without figures.
+/// Why a run has no figures, or only those of its beginning.
 #[derive(Debug)]
 pub(crate) enum Failure {
     /// The arguments do not fit together.
@@ -20,12 +21,23 @@ pub(crate) enum Failure {
         /// Beginning of its answer.
         answer: String,
     },
+    /// The server lets nobody in without its token: what was asked, and whether a token was shown.
+    Unauthorized {
+        /// What was asked of it.
+        request: &'static str,
+        /// AEP_TOKEN is set.
+        with_token: bool,
+    },
     /// What listens there does not speak this protocol.
     Stranger(String),
     /// Something on our side: descriptors, files, threads.
     Local(&'static str, io::Error),
+    /// The page of `--report` cannot be written.
+    Page(PathBuf, io::Error),
     /// The server stopped answering within the time allowed.
     Stuck(String),
+    /// A signal came.
+    Interrupted,
 }
 
 impl fmt::Display for Failure {
@@ -36,16 +48,21 @@ impl fmt::Display for Failure {
                 write!(f, "nothing listens on {address}: is the server running?")
             }
             Self::Absent(address, error) => write!(f, "no connection to {address}: {error}"),
-            Self::Refused { request, status: 401, .. } => {
+            Self::Unauthorized { request, with_token: false } => {
                 write!(f, "{request} was refused with 401: the server wants a token, set AEP_TOKEN")
+            }
+            Self::Unauthorized { request, with_token: true } => {
+                write!(f, "{request} was refused with 401: the token was refused, see AEP_TOKEN")
             }
             Self::Refused { request, status: 503, .. } => {
                 write!(f, "{request} was refused with 503: the server is at its connection limit or shutting down")
             }
             Self::Refused { request, status, answer } => write!(f, "{request} was refused with {status}: {answer}"),
-            Self::Stranger(what) => write!(f, "{what}: wrong --target kind, or no relay at all?"),
+            Self::Stranger(what) => write!(f, "{what}: wrong --kind, or no relay at all?"),
             Self::Local(what, error) => write!(f, "{what}: {error}"),
+            Self::Page(path, error) => write!(f, "--report {}: {error}", path.display()),
             Self::Stuck(what) => f.write_str(what),
+            Self::Interrupted => f.write_str("interrupted"),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! CPU and memory of processes, read from `/proc`.
+//! CPU and memory of processes, and what machine this is, read from `/proc`.
 //!
 //! CPU comes from the scheduler's own account of each thread (`schedstat`, nanoseconds) where the kernel keeps one,
 //! otherwise from `stat` (ticks of 10 ms). A thread that ends takes its account along; servers under test keep theirs.
@@ -35,6 +35,16 @@ pub(crate) fn memory(pids: &[u32]) -> u64 {
             kibibytes.unwrap_or(0) * 1024
         })
         .sum()
+}
+
+/// This machine in a few words: processor, processors we may use, kernel.
+pub(crate) fn machine() -> String {
+    let model = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let model = model.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
+    let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let processors = format!("{} processors", std::thread::available_parallelism().map_or(1, usize::from));
+    let kernel = format!("{} {}", std::env::consts::OS, kernel.trim());
+    model.map(|(_, model)| model.to_owned()).into_iter().chain([processors, kernel]).collect::<Vec<_>>().join(", ")
 }
 
 /// Whether all of them can be looked at.

@@ -1,8 +1,9 @@
 //! Both sides of a run together, watched: what is shared by every scenario.
 //!
-//! Owns the target, the shared counters and the progress line. A [`Span`] is one stretch of load that was measured: its
-//! time, counts, CPU of the server and of ourselves, and how the rates went over time.
+//! Owns the target, the shared counters and the progress line; measures [`Span`]s. What ends a run before anything
+//! was measured is an error; what ends it later leaves its measured part, and the report says that it is one.
 
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::io::IsTerminal as _;
 use std::sync::Arc;
@@ -16,13 +17,15 @@ use super::consumers::{Fleet, Plan};
 use super::failure::Failure;
 use super::process;
 use super::publishers::{Pace, Press};
+use super::report::Report;
 use super::shared::Shared;
+use super::span::{Span, Timeline};
 use super::target::Target;
 
 /// How often the run is looked at.
 const TICK: Duration = Duration::from_millis(10);
-/// How often the rates are noted.
-const SAMPLE: Duration = Duration::from_millis(250);
+/// How long what is on its way may take to arrive when the run is interrupted.
+const GRACE: Duration = Duration::from_millis(500);
 
 /// A run being prepared and watched.
 #[derive(Debug)]
@@ -32,32 +35,8 @@ pub(crate) struct Rig<'a> {
     pub(crate) sessions: u32,
     common: &'a Common,
     bar: ProgressBar,
-}
-
-/// Rates at one time of a span.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Sample {
-    /// Seconds since the span began.
-    pub(crate) at: f64,
-    pub(crate) events_per_s: f64,
-    pub(crate) deliveries_per_s: f64,
-}
-
-/// A measured stretch of load.
-#[derive(Debug, Default)]
-pub(crate) struct Span {
-    pub(crate) seconds: f64,
-    /// Events sent.
-    pub(crate) sent: u64,
-    /// Deliveries made.
-    pub(crate) delivered: u64,
-    /// CPU of the server, if it was named.
-    pub(crate) server_cpu: Option<Duration>,
-    /// CPU of our busiest thread as a share of one processor.
-    pub(crate) busiest_thread: f64,
-    /// CPU of all our threads as a share of the processors we may use.
-    pub(crate) generator: f64,
-    pub(crate) timeline: Vec<Sample>,
+    /// Why the measured part is not all that was asked for.
+    cut_short: RefCell<Option<Failure>>,
 }
 
 /// What a span is the difference to.
@@ -73,7 +52,7 @@ struct Before {
 impl<'a> Rig<'a> {
     /// A run against the target of `common`, which is asked first whether it is there.
     pub(crate) fn new(common: &'a Common, sessions: u32) -> Result<Self, Failure> {
-        let target = Target::new(&common.target)?;
+        let target = Target::new(&common.target, common.kind)?;
         if let Some(pid) = process::first_absent(&common.pid) {
             return Err(Failure::Usage(format!("--pid: there is no process {pid}")));
         }
@@ -85,7 +64,8 @@ impl<'a> Rig<'a> {
         if let Ok(style) = ProgressStyle::with_template("{spinner} {elapsed} {msg}") {
             bar.set_style(style);
         }
-        Ok(Self { target: Arc::new(target), shared: Arc::new(Shared::new(run, sessions)), sessions, common, bar })
+        let (target, shared) = (Arc::new(target), Arc::new(Shared::new(run, sessions)));
+        Ok(Self { target, shared, sessions, common, bar, cut_short: RefCell::default() })
     }
 
     /// Memory of the server now, if it was named. Bytes.
@@ -94,9 +74,9 @@ impl<'a> Rig<'a> {
     }
 
     /// Starts consumers, and waits until all are subscribed.
-    pub(crate) fn open(&self, plans: Vec<Plan>, ramp: Option<f64>) -> Result<Fleet, Failure> {
-        let (fleet, _) = self.measured_opening(plans, ramp, false)?;
-        Ok(fleet)
+    pub(crate) fn open(&self, plans: Vec<Plan>) -> Result<Fleet, Failure> {
+        let (fleet, _, ended) = self.opening(plans, None, false)?;
+        ended.map_or(Ok(fleet), Err)
     }
 
     /// Starts consumers and measures until all are subscribed and, if `replay`, have what the sessions hold.
@@ -106,18 +86,55 @@ impl<'a> Rig<'a> {
         ramp: Option<f64>,
         replay: bool,
     ) -> Result<(Fleet, Span), Failure> {
+        let (fleet, span, ended) = self.opening(plans, ramp, replay)?;
+        let measured = if replay { span.delivered } else { self.shared.open.load(Ordering::SeqCst) };
+        self.keep_if(measured > 0, ended)?;
+        Ok((fleet, span))
+    }
+
+    /// Opens, and what ended it early.
+    fn opening(
+        &self,
+        plans: Vec<Plan>,
+        ramp: Option<f64>,
+        replay: bool,
+    ) -> Result<(Fleet, Span, Option<Failure>), Failure> {
         let wanted = self.shared.open.load(Ordering::SeqCst) + plans.len() as u64;
+        let resumes = plans.iter().any(|plan| plan.cut_every.is_some());
         let before = self.before();
         let fleet = Fleet::start(&self.target, &self.shared, plans, self.consumer_threads(), ramp)?;
-        let mut timeline = Timeline::new(&before);
-        let complete = self.watch(&mut timeline, "opening", || {
-            self.shared.open.load(Ordering::SeqCst) == wanted && (!replay || self.shared.is_settled())
-        })?;
-        if !complete && self.shared.open.load(Ordering::SeqCst) < wanted {
-            let open = self.shared.open.load(Ordering::SeqCst);
-            return Err(Failure::Stuck(format!("only {open} of {wanted} subscriptions were answered")));
+        let mut timeline = Timeline::new(before.at, before.sent, before.delivered);
+        let watched = self.watch(&mut timeline, "opening", Duration::ZERO, || {
+            let all_open = self.shared.open.load(Ordering::SeqCst) == wanted;
+            all_open && (!replay || self.shared.is_settled() || (!resumes && self.nobody_left().is_some()))
+        });
+        let open = self.shared.open.load(Ordering::SeqCst);
+        let ended = match watched {
+            Err(failure) => Some(failure),
+            Ok(()) if open < wanted => {
+                Some(Failure::Stuck(format!("only {open} of {wanted} subscriptions were answered")))
+            }
+            Ok(()) if replay && !resumes && !self.shared.is_settled() => self.nobody_left(),
+            Ok(()) => None,
+        };
+        Ok((fleet, self.span(&before, None, timeline), ended))
+    }
+
+    /// A failure that leaves something measured ends the run short; another is the run's.
+    fn keep_if(&self, measured: bool, ended: Option<Failure>) -> Result<(), Failure> {
+        match ended {
+            Some(failure) if measured => {
+                self.cut_short.borrow_mut().get_or_insert(failure);
+                Ok(())
+            }
+            Some(failure) => Err(failure),
+            None => Ok(()),
         }
-        Ok((fleet, self.span(&before, None, timeline)))
+    }
+
+    /// Whether the run ended early: nothing more is to be begun.
+    pub(crate) fn is_cut_short(&self) -> bool {
+        self.cut_short.borrow().is_some()
     }
 
     /// Connects publishers.
@@ -125,12 +142,25 @@ impl<'a> Rig<'a> {
         Press::new(&self.target, &self.shared, load, self.sessions, self.common.patience)
     }
 
+    /// Publishes what is not measured, and waits until it was delivered.
+    pub(crate) fn prepare(&self, press: &mut Press, pace: &Pace, doing: &str) -> Result<(), Failure> {
+        let (_, ended) = self.stretch(press, pace, doing);
+        ended.map_or(Ok(()), Err)
+    }
+
     /// Publishes for a while, waits until everything was delivered or nothing moves any more, and measures that.
     pub(crate) fn publish(&self, press: &mut Press, pace: &Pace, doing: &str) -> Result<Span, Failure> {
-        press.reset();
         self.shared.measured_from.store(self.shared.now(), Ordering::SeqCst);
+        let (span, ended) = self.stretch(press, pace, doing);
+        self.keep_if(!press.answering.is_empty(), ended)?;
+        Ok(span)
+    }
+
+    /// Publishes, and what ended it early.
+    fn stretch(&self, press: &mut Press, pace: &Pace, doing: &str) -> (Span, Option<Failure>) {
+        press.reset();
         let before = self.before();
-        let mut timeline = Timeline::new(&before);
+        let mut timeline = Timeline::new(before.at, before.sent, before.delivered);
         let failed = AtomicBool::new(false);
         let (published, cpu) = std::thread::scope(|scope| {
             let publishing = scope.spawn(|| {
@@ -138,7 +168,7 @@ impl<'a> Rig<'a> {
                 failed.store(published.is_err(), Ordering::SeqCst);
                 (published, process::this_thread_cpu())
             });
-            let watched = self.watch(&mut timeline, doing, || {
+            let watched = self.watch(&mut timeline, doing, GRACE, || {
                 publishing.is_finished() && (self.shared.is_settled() || failed.load(Ordering::SeqCst))
             });
             if let Err(failure) = watched {
@@ -150,40 +180,82 @@ impl<'a> Rig<'a> {
             })
         });
         // A consumer that was refused ends the publishing too, and says why.
-        self.shared.take_failure().map_or(published, Err)?;
-        Ok(self.span(&before, Some(cpu), timeline))
+        let ended = self.shared.take_failure().or(published.err());
+        let ended = ended.or_else(|| self.shared.is_winding_up().then_some(Failure::Interrupted));
+        (self.span(&before, Some(cpu), timeline), ended)
     }
 
     /// Watches for a time.
     pub(crate) fn hold(&self, time: Duration) -> Result<Span, Failure> {
         let before = self.before();
-        let mut timeline = Timeline::new(&before);
-        while before.at.elapsed() < time {
+        let mut timeline = Timeline::new(before.at, before.sent, before.delivered);
+        let ended = loop {
             let left = time.saturating_sub(before.at.elapsed());
-            self.watch_once(&mut timeline, "holding", left.min(TICK))?;
-        }
+            if left.is_zero() {
+                break None;
+            }
+            if let Err(failure) = self.watch_once(&mut timeline, "holding", left.min(TICK)) {
+                break Some(failure);
+            }
+            if self.is_interrupted() {
+                break Some(Failure::Interrupted);
+            }
+            if let Some(failure) = self.nobody_left() {
+                break Some(failure);
+            }
+        };
+        self.keep_if(true, ended)?;
         Ok(self.span(&before, None, timeline))
     }
 
-    /// Ends the progress line.
-    pub(crate) fn finish(&self) {
+    /// Ends the progress line; the report is told whether all was measured that was asked for.
+    pub(crate) fn finish(&self, report: &mut Report) {
         self.bar.finish_and_clear();
+        let ended = self.cut_short.take().or(self.shared.take_failure());
+        if let Some(failure) = ended {
+            report.incomplete.get_or_insert(failure.to_string());
+        }
     }
 
-    /// True once `done`; false when nothing has moved for as long as patience lasts.
-    fn watch(&self, timeline: &mut Timeline, doing: &str, mut done: impl FnMut() -> bool) -> Result<bool, Failure> {
+    /// What it means when the server has ended every consumer's connection, and none comes back.
+    fn nobody_left(&self) -> Option<Failure> {
+        let (ended, open) = (&self.shared.ended, &self.shared.open);
+        let all = ended.load(Ordering::SeqCst) >= open.load(Ordering::SeqCst);
+        all.then(|| Failure::Stuck("the server ended every connection".into()))
+    }
+
+    fn is_interrupted(&self) -> bool {
+        self.common.interrupted.load(Ordering::SeqCst)
+    }
+
+    /// Returns once `done`, or when nothing has moved for as long as patience lasts. When the run is interrupted, what is
+    /// under way may still be done within `grace`.
+    fn watch(
+        &self,
+        timeline: &mut Timeline,
+        doing: &str,
+        grace: Duration,
+        mut done: impl FnMut() -> bool,
+    ) -> Result<(), Failure> {
         let mut last = (self.movement(), Instant::now());
+        let mut interrupted = None;
         while !done() {
             self.watch_once(timeline, doing, TICK)?;
+            if self.is_interrupted() {
+                self.shared.wind_up();
+                if interrupted.get_or_insert_with(Instant::now).elapsed() >= grace {
+                    return Err(Failure::Interrupted);
+                }
+            }
             let movement = self.movement();
             if movement != last.0 {
                 last = (movement, Instant::now());
             } else if last.1.elapsed() > self.common.patience * 2 {
                 // Twice: a publisher that is stuck says so first, and better.
-                return Ok(false);
+                return Ok(());
             }
         }
-        Ok(true)
+        Ok(())
     }
 
     fn watch_once(&self, timeline: &mut Timeline, doing: &str, tick: Duration) -> Result<(), Failure> {
@@ -243,38 +315,6 @@ impl<'a> Rig<'a> {
             generator: threads.iter().sum::<f64>() / processors() as f64,
             timeline: timeline.samples,
         }
-    }
-}
-
-/// Rates over time.
-#[derive(Debug)]
-struct Timeline {
-    start: Instant,
-    last: (Instant, u64, u64),
-    samples: Vec<Sample>,
-}
-
-impl Timeline {
-    fn new(before: &Before) -> Self {
-        Self { start: before.at, last: (before.at, before.sent, before.delivered), samples: Vec::new() }
-    }
-
-    /// A sample, when it is time for one.
-    fn look(&mut self, shared: &Shared) -> Option<Sample> {
-        let (then, sent, delivered) = self.last;
-        let passed = then.elapsed();
-        if passed < SAMPLE {
-            return None;
-        }
-        let now = (Instant::now(), shared.sent.load(Ordering::Relaxed), shared.delivered.load(Ordering::Relaxed));
-        let sample = Sample {
-            at: self.start.elapsed().as_secs_f64(),
-            events_per_s: (now.1 - sent) as f64 / passed.as_secs_f64(),
-            deliveries_per_s: (now.2 - delivered) as f64 / passed.as_secs_f64(),
-        };
-        self.last = now;
-        self.samples.push(sample);
-        Some(sample)
     }
 }
 

@@ -39,10 +39,12 @@ pub(crate) struct Shared {
     pub(crate) open: AtomicU64,
     /// Connections the server ended.
     pub(crate) ended: AtomicU64,
-    /// Latencies of events stamped before this are not recorded, in nanoseconds of the run.
+    /// Latencies of events stamped before this are not recorded, in nanoseconds of the run; at first none is.
     pub(crate) measured_from: AtomicU64,
     /// The run is over.
     pub(crate) stop: AtomicBool,
+    /// No more is to be published.
+    winding_up: AtomicBool,
     wanted: AtomicU64,
     gate: OnceLock<mio::Waker>,
     troubles: Mutex<Vec<String>>,
@@ -62,8 +64,9 @@ impl Shared {
             sent: AtomicU64::new(0),
             open: AtomicU64::new(0),
             ended: AtomicU64::new(0),
-            measured_from: AtomicU64::new(0),
+            measured_from: AtomicU64::new(u64::MAX),
             stop: AtomicBool::new(false),
+            winding_up: AtomicBool::new(false),
             wanted: AtomicU64::new(NOBODY),
             gate: OnceLock::new(),
             troubles: Mutex::new(Vec::new()),
@@ -155,6 +158,16 @@ impl Shared {
     /// What went wrong so far.
     pub(crate) fn troubles(&self) -> Vec<String> {
         self.troubles.lock().clone()
+    }
+
+    /// Ends publishing; what is on its way may still arrive.
+    pub(crate) fn wind_up(&self) {
+        self.winding_up.store(true, Ordering::SeqCst);
+    }
+
+    /// Whether no more is to be published.
+    pub(crate) fn is_winding_up(&self) -> bool {
+        self.winding_up.load(Ordering::SeqCst)
     }
 
     /// Ends the run; of several failures the first is told.

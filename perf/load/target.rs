@@ -7,7 +7,7 @@ use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs as _};
 use std::time::Duration;
 
-use super::arguments::Publishing;
+use super::arguments::{Kind, Publishing};
 use super::check::Follows;
 use super::decode::Decoder;
 use super::decode::event_stream::EventStream;
@@ -21,21 +21,6 @@ use super::failure::Failure;
 const PREFLIGHT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Any 16 bytes will do: the key only shows that the answer was made for the request.
 const WEBSOCKET_KEY: &str = "YWVwLWxvYWQtd2Vic29jaw==";
-
-/// What kind of server it is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
-    /// An AEP relay.
-    Aep,
-    /// The Node relay of `perf/peers`, which speaks the same.
-    Node,
-    /// The bare loop: relay's paths, no filters, no hello.
-    Bare,
-    /// nginx with nchan: one channel, `/pub/load` and `/sub/load`.
-    Nchan,
-    /// nats-server: core protocol, subject `load.SESSION`.
-    Nats,
-}
 
 /// A server to load.
 #[derive(Debug)]
@@ -60,18 +45,9 @@ pub(crate) struct Subscription<'a> {
 }
 
 impl Target {
-    /// From `--target URL [KIND]`; the token comes from `AEP_TOKEN`.
-    pub(crate) fn new(target: &[String]) -> Result<Self, Failure> {
+    /// From `--target` and `--kind`; the token comes from `AEP_TOKEN`.
+    pub(crate) fn new(url: &str, kind: Kind) -> Result<Self, Failure> {
         let usage = |what: String| Failure::Usage(format!("--target: {what}"));
-        let url = target.first().map_or("", String::as_str);
-        let kind = match target.get(1).map_or("aep", String::as_str) {
-            "aep" => Kind::Aep,
-            "node" => Kind::Node,
-            "bare" => Kind::Bare,
-            "nchan" => Kind::Nchan,
-            "nats" => Kind::Nats,
-            other => return Err(usage(format!("unknown kind {other}: aep, node, bare, nchan or nats"))),
-        };
         let rest = url.strip_prefix("http://").or_else(|| url.strip_prefix("nats://")).unwrap_or(url);
         let authority = rest.trim_end_matches('/').to_owned();
         if authority.contains('/') {
@@ -98,16 +74,40 @@ impl Target {
                 TcpStream::connect_timeout(&self.address, PREFLIGHT_TIMEOUT)
                     .map_err(|error| Failure::Absent(self.address, error))?;
             }
-            Kind::Bare => self.ask("GET /healthz", "/healthz", "\"ok\":true")?,
+            Kind::Bare => {
+                self.ask("GET /healthz", "/healthz", "\"ok\":true")?;
+            }
             Kind::Aep | Kind::Node => {
                 self.ask("GET /healthz", "/healthz", "\"ok\":true")?;
-                self.ask("GET /.well-known/aep", "/.well-known/aep", "\"aep\":")?;
+                self.discovery()?;
             }
         }
         Ok(())
     }
 
-    fn ask(&self, request: &'static str, path: &str, expected: &str) -> Result<(), Failure> {
+    /// Events the server says it keeps of a session, if it says so.
+    pub(crate) fn replay_events_max(&self) -> Result<Option<u64>, Failure> {
+        if !self.is_relay() {
+            return Ok(None);
+        }
+        let document: serde_json::Value = serde_json::from_str(&self.discovery()?).unwrap_or_default();
+        Ok(document["capabilities"]["replay"]["buffer"].as_u64())
+    }
+
+    fn discovery(&self) -> Result<String, Failure> {
+        self.ask("GET /.well-known/aep", "/.well-known/aep", "\"aep\":")
+    }
+
+    /// What was asked was refused.
+    pub(crate) fn refused(&self, request: &'static str, status: u16, answer: String) -> Failure {
+        match status {
+            401 => Failure::Unauthorized { request, with_token: self.token.is_some() },
+            _ => Failure::Refused { request, status, answer },
+        }
+    }
+
+    /// The answer's body, in which something is `expected`.
+    fn ask(&self, request: &'static str, path: &str, expected: &str) -> Result<String, Failure> {
         let absent = |error| Failure::Absent(self.address, error);
         let mut stream = TcpStream::connect_timeout(&self.address, PREFLIGHT_TIMEOUT).map_err(absent)?;
         stream.set_read_timeout(Some(PREFLIGHT_TIMEOUT)).map_err(absent)?;
@@ -118,9 +118,9 @@ impl Target {
         let (head, body) = HeadReader::default().feed(&answer).ok().flatten().ok_or_else(stranger)?;
         let body = String::from_utf8_lossy(body);
         match head.status {
-            200 if body.contains(expected) => Ok(()),
+            200 if body.contains(expected) => Ok(body.into_owned()),
             200 | 404 => Err(stranger()),
-            status => Err(Failure::Refused { request, status, answer: body.trim().to_owned() }),
+            status => Err(self.refused(request, status, body.trim().to_owned())),
         }
     }
 
@@ -298,8 +298,8 @@ fn percent_encoded(text: &str) -> String {
 mod tests {
     use super::*;
 
-    fn target(kind: &str) -> Target {
-        let mut target = Target::new(&["http://127.0.0.1:1".into(), kind.into()]).unwrap();
+    fn target(kind: Kind) -> Target {
+        let mut target = Target::new("http://127.0.0.1:1", kind).unwrap();
         target.token = None;
         target
     }
@@ -330,22 +330,22 @@ mod tests {
     fn a_batch_is_one_request_or_as_many_as_the_server_needs() {
         let events: Vec<Written> = (0..2).map(|session| Written { session, text: b"{}".to_vec() }).collect();
         let mut out = Vec::new();
-        assert_eq!(target("aep").push_batch(&mut out, Publishing::Http, 1, &events), 1);
+        assert_eq!(target(Kind::Aep).push_batch(&mut out, Publishing::Http, 1, &events), 1);
         let text = String::from_utf8(out).unwrap();
         assert!(text.starts_with("POST /events HTTP/1.1\r\nHost: 127.0.0.1:1\r\n"), "{text}");
         assert!(text.ends_with("Content-Type: application/x-ndjson\r\nContent-Length: 5\r\n\r\n{}\n{}"), "{text}");
         let mut out = Vec::new();
-        assert_eq!(target("nchan").push_batch(&mut out, Publishing::Http, 1, &events), 2);
+        assert_eq!(target(Kind::Nchan).push_batch(&mut out, Publishing::Http, 1, &events), 2);
         let mut out = Vec::new();
-        assert_eq!(target("nats").push_batch(&mut out, Publishing::Http, 1, &events), 1);
+        assert_eq!(target(Kind::Nats).push_batch(&mut out, Publishing::Http, 1, &events), 1);
         let first = "PUB load.load-00000001-0 2\r\n{}\r\n";
         assert!(String::from_utf8(out).unwrap().starts_with(first));
     }
 
     #[test]
     fn targets_that_make_no_sense_are_refused() {
-        for bad in [["http://127.0.0.1:1", "what"], ["http://127.0.0.1:1/path", "aep"], ["ftp:", "aep"]] {
-            assert!(Target::new(&bad.map(String::from)).is_err(), "{bad:?}");
+        for bad in ["http://127.0.0.1:1/path", "ftp:", ""] {
+            assert!(Target::new(bad, Kind::Aep).is_err(), "{bad:?}");
         }
     }
 }

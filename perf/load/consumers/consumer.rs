@@ -14,8 +14,6 @@ use crate::load::target::{Subscription, Target};
 
 /// Receive buffer of a consumer that stops reading: small, so that the server feels it soon.
 const STALLED_RECEIVE_BYTES: usize = 4096;
-/// Most a stalled consumer's socket is emptied of, when looking whether the server cut it.
-const STALLED_LOOK_BYTES_MAX: usize = 64 << 20;
 
 /// One consumer.
 #[derive(Debug)]
@@ -100,10 +98,11 @@ impl Consumer {
         self.link = None;
     }
 
-    /// Sends what waits, reads what is there, and hands what was said to `on`.
+    /// Sends what waits, reads what is there, to the end if the server has `closed`, and hands what was said to `on`.
     pub(crate) fn turn(
         &mut self,
         address: SocketAddr,
+        closed: bool,
         buffer: &mut [u8],
         on: &mut dyn FnMut(&mut Check, Said<'_>),
     ) -> Turn {
@@ -128,8 +127,8 @@ impl Consumer {
                     if let Err(error) = link.flush() {
                         return lost(error);
                     }
-                    // A short read left nothing behind; what comes later brings a new edge.
-                    if count < buffer.len() {
+                    // A short read left nothing behind but an end that came with it; what comes later brings a new edge.
+                    if count < buffer.len() && !closed {
                         return Turn::On;
                     }
                 }
@@ -140,18 +139,33 @@ impl Consumer {
         }
     }
 
-    /// Whether the server has ended a connection that was not read.
-    pub(crate) fn was_cut(&mut self, buffer: &mut [u8]) -> bool {
-        let Some(link) = &mut self.link else { return true };
-        let mut looked = 0;
-        while looked < STALLED_LOOK_BYTES_MAX {
-            match link.stream.read(buffer) {
-                Ok(0) => return true,
-                Ok(count) => looked += count,
-                Err(error) => return error.kind() != io::ErrorKind::WouldBlock,
+    /// Reads what is there for a consumer that stalled; `left` shrinks by as much. Ends the connection if the server
+    /// has. Returns how many events the server says it left out.
+    pub(crate) fn catch_up(&mut self, buffer: &mut [u8], left: &mut usize) -> u64 {
+        let mut shed = 0;
+        while let Some(link) = &mut self.link
+            && *left > 0
+        {
+            let goes_on = match link.stream.read(buffer) {
+                Ok(count @ 1..) => {
+                    *left = left.saturating_sub(count);
+                    let input = buffer.get(..count).unwrap_or_default();
+                    let fed = link.decoder.feed(input, &mut link.out, &mut |said| {
+                        if let Said::Shed(count) = said {
+                            shed += count;
+                        }
+                    });
+                    fed.is_ok() && link.flush().is_ok()
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) => error.kind() == io::ErrorKind::Interrupted,
+                Ok(_) => false,
+            };
+            if !goes_on {
+                self.link = None;
             }
         }
-        false
+        shed
     }
 }
 

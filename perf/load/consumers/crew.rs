@@ -25,6 +25,10 @@ const OPENING_MAX: usize = 64;
 const BUFFER_BYTES: usize = 256 << 10;
 /// How often a thread with nothing to read looks whether the run is over.
 const IDLE_TURN: Duration = Duration::from_millis(50);
+/// Looks at stalled consumers that find nothing, [`IDLE_TURN`] apart, after which nothing more is expected.
+const QUIET_LOOKS: u32 = 6;
+/// Most that the stalled consumers of a thread read in the end.
+const STALLED_BYTES_MAX: usize = 1 << 30;
 
 #[derive(Debug)]
 pub(crate) struct Crew {
@@ -91,7 +95,7 @@ impl Crew {
                 _ => {}
             }
             for event in &events {
-                self.turn(event.token().0, &mut buffer);
+                self.turn(event.token().0, event.is_read_closed(), &mut buffer);
             }
         }
         self.close(&mut buffer)
@@ -115,12 +119,12 @@ impl Crew {
         IDLE_TURN
     }
 
-    fn turn(&mut self, index: usize, buffer: &mut [u8]) {
+    fn turn(&mut self, index: usize, closed: bool, buffer: &mut [u8]) {
         let Self { consumers, shared, marks, seen, target, .. } = self;
         let Some(consumer) = consumers.get_mut(index) else { return };
         let (now, measured_from) = (shared.now(), shared.measured_from.load(Ordering::Relaxed));
         let mut heard = Heard::default();
-        let turn = consumer.turn(target.address, buffer, &mut |check, said| match said {
+        let turn = consumer.turn(target.address, closed, buffer, &mut |check, said| match said {
             Said::Event(event) => {
                 let Some(mark) = marks.read(event).filter(|mark| mark.run == shared.run) else { return };
                 heard.events += 1;
@@ -146,7 +150,7 @@ impl Crew {
             self.on_open(index, now);
         }
         if let Some((status, answer)) = heard.refused {
-            self.shared.fail(Failure::Refused { request: "a subscription", status, answer });
+            self.shared.fail(self.target.refused("a subscription", status, answer));
             return;
         }
         if heard.delivered > 0 {
@@ -185,10 +189,14 @@ impl Crew {
             Turn::On => {}
             Turn::Failed(failure) => self.shared.fail(failure),
             Turn::Ended(why) => {
-                let was_open = consumer.is_open();
+                let (is_open, was_open) = (consumer.is_open(), consumer.was_open);
                 consumer.cut();
-                if !was_open {
-                    self.shared.fail(Failure::Stranger(format!("a subscription ended before it stood ({why})")));
+                if !is_open {
+                    self.shared.fail(if was_open {
+                        Failure::Stuck(format!("a consumer could not resume: {why}"))
+                    } else {
+                        Failure::Stranger(format!("a subscription ended before it stood ({why})"))
+                    });
                     return;
                 }
                 if !consumer.plan.stalls {
@@ -216,14 +224,32 @@ impl Crew {
 
     /// Closes every account.
     fn close(mut self, buffer: &mut [u8]) -> Seen {
+        self.read_what_stalled(buffer);
         let published = self.shared.published();
         for consumer in &mut self.consumers {
             if consumer.plan.stalls {
-                self.seen.stalled_cut += u64::from(consumer.was_cut(buffer));
+                self.seen.stalled_cut += u64::from(consumer.was_open && !consumer.is_open());
             } else if consumer.was_open {
                 self.seen.tally.add(&consumer.check.close(&published));
             }
         }
         self.seen
+    }
+
+    /// Lets stalled consumers read on until nothing more comes, so that the server tells what it did to them.
+    fn read_what_stalled(&mut self, buffer: &mut [u8]) {
+        let mut stalled: Vec<&mut Consumer> = self.consumers.iter_mut().filter(|one| one.plan.stalls).collect();
+        let mut quiet = 0;
+        let mut left = STALLED_BYTES_MAX;
+        while !stalled.is_empty() && quiet < QUIET_LOOKS && left > 0 {
+            let before = left;
+            for consumer in &mut stalled {
+                self.seen.stalled_shed += consumer.catch_up(buffer, &mut left);
+            }
+            quiet = if left == before { quiet + 1 } else { 0 };
+            if quiet > 0 {
+                std::thread::sleep(IDLE_TURN);
+            }
+        }
     }
 }

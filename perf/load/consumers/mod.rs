@@ -77,6 +77,8 @@ pub(crate) struct Seen {
     pub(crate) exhausted: u64,
     /// Consumers that had stopped reading and were cut by the server.
     pub(crate) stalled_cut: u64,
+    /// Events the server said it left out for consumers that had stopped reading.
+    pub(crate) stalled_shed: u64,
 }
 
 impl Seen {
@@ -88,6 +90,7 @@ impl Seen {
             cuts: 0,
             exhausted: 0,
             stalled_cut: 0,
+            stalled_shed: 0,
         }
     }
 
@@ -98,6 +101,7 @@ impl Seen {
         self.cuts += other.cuts;
         self.exhausted += other.exhausted;
         self.stalled_cut += other.stalled_cut;
+        self.stalled_shed += other.stalled_shed;
     }
 }
 
@@ -148,7 +152,7 @@ impl Fleet {
     }
 
     /// Ends all consumers and returns what they saw.
-    pub(crate) fn finish(self) -> Result<Seen, Failure> {
+    pub(crate) fn finish(self) -> Seen {
         self.stop.store(true, Ordering::SeqCst);
         let mut seen = Seen::new();
         for crew in self.crews {
@@ -159,6 +163,6 @@ impl Fleet {
                 }
             }
         }
-        self.shared.take_failure().map_or(Ok(seen), Err)
+        seen
     }
 }

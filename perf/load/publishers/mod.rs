@@ -41,6 +41,8 @@ pub(crate) struct Pace {
     /// How long, and how many events at most.
     pub(crate) duration: Duration,
     pub(crate) events: u64,
+    /// Every session gets as many, give or take one, whichever publisher is faster; `events` is finite then.
+    pub(crate) evenly: bool,
 }
 
 impl Pace {
@@ -52,6 +54,7 @@ impl Pace {
             window: load.window,
             duration: load.duration,
             events: load.events.unwrap_or(u64::MAX),
+            evenly: false,
         }
     }
 }
@@ -117,8 +120,9 @@ impl Stretch {
         now >= self.end || self.left == 0
     }
 
-    fn take_batch(&mut self) -> u64 {
-        let batch = self.batch.min(self.left);
+    /// Events of the next batch, of a publisher that may send `share` more.
+    fn take_batch(&mut self, share: u64) -> u64 {
+        let batch = self.batch.min(self.left).min(share);
         self.left -= batch;
         batch
     }
@@ -130,6 +134,7 @@ pub(crate) struct Press {
     target: Arc<Target>,
     shared: Arc<Shared>,
     author: Author,
+    sessions: u32,
     publishing: Publishing,
     poll: Poll,
     publishers: Vec<Publisher>,
@@ -157,7 +162,7 @@ impl Press {
         let gate = Waker::new(poll.registry(), GATE).map_err(|error| Failure::Local("a waker", error))?;
         shared.set_gate(gate);
         let time = humantime::format_rfc3339_millis(std::time::SystemTime::now()).to_string();
-        let author = Author::new(shared.run, sessions, load.size, &load.kind, load.severity.as_deref(), &time);
+        let author = Author::new(shared.run, sessions, load.size, &load.event_type, load.severity.as_deref(), &time);
         let publishers = (0..load.publishers)
             .map(|index| {
                 let own = (index..sessions).step_by(load.publishers as usize).collect();
@@ -168,6 +173,7 @@ impl Press {
             target: Arc::clone(target),
             shared: Arc::clone(shared),
             author,
+            sessions,
             publishing: load.publish,
             poll,
             publishers,
@@ -190,12 +196,16 @@ impl Press {
     pub(crate) fn publish(&mut self, pace: &Pace) -> Result<(), Failure> {
         let mut stretch = Stretch::new(pace, &self.shared, self.publishers.len());
         for (index, publisher) in self.publishers.iter_mut().enumerate() {
-            publisher.begin(stretch.first_due(index));
+            let share = if pace.evenly { publisher.share_of(pace.events, self.sessions) } else { u64::MAX };
+            publisher.begin(stretch.first_due(index), share);
         }
         let mut events = Events::with_capacity(256);
         let mut moved = (self.movement(), self.shared.now());
         while !self.shared.is_stopped() {
             let now = self.shared.now();
+            if self.shared.is_winding_up() {
+                stretch.left = 0;
+            }
             if stretch.is_over(now) && self.publishers.iter().all(Publisher::is_ready) {
                 return Ok(());
             }
@@ -232,10 +242,13 @@ impl Press {
                 next = next.or_at(publisher.due);
             } else if stretch.left == 0 {
                 break;
+            } else if publisher.share == 0 {
+                continue;
             } else if !self.shared.is_within(stretch.ahead) {
                 return Ok(Next::Gate);
             } else {
-                self.send(index, stretch.take_batch(), stretch.interval)?;
+                let batch = stretch.take_batch(publisher.share);
+                self.send(index, batch, stretch.interval)?;
                 next = Next::At(now);
             }
         }
@@ -266,7 +279,7 @@ impl Press {
             self.bytes += written.text.len() as u64;
         }
         let answers = self.target.push_batch(publisher.out(), self.publishing, self.shared.run, &self.written);
-        publisher.on_sent(now, answers, interval);
+        publisher.on_sent(now, batch, answers, interval);
         match publisher.flush() {
             Ok(()) => Ok(()),
             Err(error) => Err(Failure::Local("a publisher's connection", error)),
@@ -293,10 +306,10 @@ impl Press {
         let now = self.shared.now();
         for event in events.iter().filter(|event| event.token() != GATE) {
             let Some(publisher) = self.publishers.get_mut(event.token().0) else { continue };
-            match publisher.turn(now, &mut self.answering) {
+            match publisher.turn(now, event.is_read_closed(), &mut self.answering) {
                 Turn::On => {}
                 Turn::Refused(status, answer) => {
-                    return Err(Failure::Refused { request: "publishing", status, answer });
+                    return Err(self.target.refused("publishing", status, answer));
                 }
                 Turn::Ended(why) => {
                     return Err(Failure::Stuck(format!("the server ended a publisher's connection: {why}")));
@@ -317,13 +330,14 @@ mod tests {
         shared.on_follower(0, false);
         shared.on_follower(0, false);
         let duration = Duration::from_secs(1);
-        let pace = Pace { batch: 4, rate: Some(1000.0), window: Some(10), duration, events: 6 };
+        let pace = Pace { batch: 4, rate: Some(1000.0), window: Some(10), duration, events: 6, evenly: false };
         let mut stretch = Stretch::new(&pace, &shared, 2);
         assert_eq!(stretch.interval, Some(8e6), "eight events in 8 ms");
         assert_eq!(stretch.first_due(1) - stretch.first_due(0), 4_000_000);
         assert_eq!(stretch.ahead, (10 - 4) * 2);
-        assert_eq!((stretch.take_batch(), stretch.is_over(stretch.start)), (4, false));
-        assert_eq!((stretch.take_batch(), stretch.is_over(stretch.start)), (2, true));
+        assert_eq!((stretch.take_batch(1), stretch.is_over(stretch.start)), (1, false));
+        assert_eq!((stretch.take_batch(u64::MAX), stretch.is_over(stretch.start)), (4, false));
+        assert_eq!((stretch.take_batch(u64::MAX), stretch.is_over(stretch.start)), (1, true));
         assert!(stretch.is_over(stretch.end));
     }
 }

@@ -33,6 +33,8 @@ pub(crate) struct Publisher {
     /// When the next batch is meant to go, in nanoseconds of the run, and the exact time it stands for.
     pub(crate) due: u64,
     due_exact: f64,
+    /// Events it may still send in this stretch.
+    pub(crate) share: u64,
     /// When the last answer came.
     pub(crate) ready_since: u64,
 }
@@ -90,14 +92,23 @@ impl Publisher {
             sent_at: now,
             due: 0,
             due_exact: 0.0,
+            share: 0,
             ready_since: now,
         })
     }
 
-    /// Begins a span of publishing whose first batch is due then.
-    pub(crate) fn begin(&mut self, due: u64) {
+    /// Begins a stretch whose first batch is due then, and in which it sends `share` events at most.
+    pub(crate) fn begin(&mut self, due: u64, share: u64) {
         self.due = due;
         self.due_exact = due as f64;
+        self.share = share;
+    }
+
+    /// How many of `events` are for its sessions, if all `sessions` get as many, the first ones one more.
+    pub(crate) fn share_of(&self, events: u64, sessions: u32) -> u64 {
+        let sessions = u64::from(sessions);
+        let more = self.sessions.iter().filter(|&&session| u64::from(session) < events % sessions).count();
+        events / sessions * self.sessions.len() as u64 + more as u64
     }
 
     /// Whether the last batch was answered.
@@ -116,9 +127,10 @@ impl Publisher {
         &mut self.out
     }
 
-    /// A batch was put into [`out`](Self::out).
-    pub(crate) fn on_sent(&mut self, now: u64, answers: usize, interval: Option<f64>) {
+    /// A batch of so many events was put into [`out`](Self::out).
+    pub(crate) fn on_sent(&mut self, now: u64, events: u64, answers: usize, interval: Option<f64>) {
         self.awaited += answers;
+        self.share = self.share.saturating_sub(events);
         self.sent_at = now;
         self.due_exact += interval.unwrap_or(0.0);
         self.due = self.due_exact as u64;
@@ -139,8 +151,8 @@ impl Publisher {
         Ok(())
     }
 
-    /// Sends what waits and reads the answers that are there.
-    pub(crate) fn turn(&mut self, now: u64, answering: &mut Histogram<u64>) -> Turn {
+    /// Sends what waits and reads the answers that are there, to the end if the server has `closed`.
+    pub(crate) fn turn(&mut self, now: u64, closed: bool, answering: &mut Histogram<u64>) -> Turn {
         if let Err(error) = self.flush() {
             return Turn::Ended(error.to_string());
         }
@@ -186,7 +198,7 @@ impl Publisher {
             if let Err(error) = self.flush() {
                 return Turn::Ended(error.to_string());
             }
-            if count < buffer.len() {
+            if count < buffer.len() && !closed {
                 return Turn::On;
             }
         }

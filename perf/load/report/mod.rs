@@ -1,25 +1,46 @@
 //! A run's figures: one list, told as text, as JSON, and as an HTML page ([`page`]).
+//!
+//! A figure's name ends in its unit or, where it is a quotient, has it before `per` ([`figure`]). The report of an
+//! incomplete run tells how many events were undelivered instead of lost: what was on its way cannot be told from it.
 
+mod figure;
 mod page;
 
-use std::fs;
 use std::io::Write as _;
+use std::time::SystemTime;
 
 use hdrhistogram::Histogram;
 use serde_json::{Map, Value, json};
 
-use super::arguments::Common;
 use super::check::Tally;
 use super::consumers::Seen;
 use super::failure::Failure;
-use super::rig::{Sample, Span};
+use super::process;
+use super::span::{Sample, Span};
+
+use figure::{label, number, shown, unit};
+pub(crate) use page::Page;
 
 /// CPU of a thread, as a share of a processor, from which the generator may have been the bottleneck.
 const BUSY: f64 = 0.9;
-/// Own lag, in nanoseconds at the 99th percentile, from which it may have been.
-const LAG_NS: u64 = 1_000_000;
+/// From this part of the latency measured on, the generator's own lag is no longer beside the point; both at the 99th
+/// percentile.
+const LAG_PART: f64 = 0.2;
+/// The generator's own.
+const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// Percentiles told.
 const PERCENTILES: [(&str, f64); 5] = [("p50", 50.0), ("p90", 90.0), ("p99", 99.0), ("p99_9", 99.9), ("p99_99", 99.99)];
+
+/// What a run came to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// Everything arrived once, whole and in order.
+    Sound,
+    /// It did not.
+    Faulty,
+    /// The run ended early: why.
+    Incomplete(String),
+}
 
 /// What a run found out.
 #[derive(Debug)]
@@ -32,8 +53,14 @@ pub(crate) struct Report {
     pub(crate) figures: Vec<(String, f64)>,
     /// What to know when reading the figures.
     pub(crate) notes: Vec<String>,
-    /// Whether everything arrived once, whole and in order.
+    /// Whether everything arrived once, whole and in order; of an incomplete run, what arrived.
     pub(crate) sound: bool,
+    /// Why the run ended early, if it did. Told before the account of what arrived.
+    pub(crate) incomplete: Option<String>,
+    /// When the run began, UTC.
+    date: String,
+    /// Where the generator ran.
+    machine: String,
     latency: Option<Histogram<u64>>,
     timeline: Vec<Sample>,
 }
@@ -46,6 +73,9 @@ impl Report {
             figures: Vec::new(),
             notes: Vec::new(),
             sound: true,
+            incomplete: None,
+            date: humantime::format_rfc3339_seconds(SystemTime::now()).to_string(),
+            machine: process::machine(),
             latency: None,
             timeline: Vec::new(),
         }
@@ -61,7 +91,7 @@ impl Report {
         for (name, count) in [
             ("expected", expected),
             ("delivered", tally.delivered),
-            ("lost", tally.lost),
+            (if self.incomplete.is_some() { "undelivered" } else { "lost" }, tally.lost),
             ("duplicated", tally.duplicated),
             ("out_of_order", tally.out_of_order),
             ("damaged", tally.damaged),
@@ -69,7 +99,13 @@ impl Report {
         ] {
             self.figure(name, count as f64);
         }
-        self.sound &= tally.is_sound();
+        self.judge(tally);
+    }
+
+    /// Adds whether what arrived is sound.
+    pub(crate) fn judge(&mut self, tally: &Tally) {
+        let lost = if self.incomplete.is_some() { 0 } else { tally.lost };
+        self.sound &= Tally { lost, ..*tally }.is_sound();
     }
 
     /// Adds a span's rates, CPU and timeline.
@@ -103,17 +139,21 @@ impl Report {
 
     /// Adds latencies, and how late the generator itself was.
     pub(crate) fn latency(&mut self, latency: Histogram<u64>, own_lag: &Histogram<u64>) {
+        if !own_lag.is_empty() {
+            let lag = p99_us(own_lag);
+            self.figure("generator_lag_p99_us", lag);
+            if !latency.is_empty() && lag > LAG_PART * p99_us(&latency) {
+                self.notes.push(format!(
+                    "the generator was late itself, {} of the {} µs at the 99th percentile: latencies tell much about it",
+                    shown(lag),
+                    shown(p99_us(&latency))
+                ));
+            }
+        }
         if !latency.is_empty() {
+            self.figure("latencies", latency.len() as f64);
             self.percentiles("latency", &latency);
             self.latency = Some(latency);
-        }
-        if !own_lag.is_empty() {
-            let lag = own_lag.value_at_percentile(99.0);
-            self.figure("generator_lag_p99_us", lag as f64 / 1e3);
-            if lag >= LAG_NS {
-                self.notes
-                    .push("the generator was late itself: latencies tell more about it than about the server".into());
-            }
         }
     }
 
@@ -143,12 +183,9 @@ impl Report {
         }
     }
 
-    /// Prints the report and writes the page, as asked for.
-    pub(crate) fn deliver(&self, common: &Common) -> Result<(), Failure> {
-        if let Some(path) = &common.report {
-            fs::write(path, self.page()).map_err(|error| Failure::Local("the report", error))?;
-        }
-        let text = if common.json { format!("{:#}\n", self.json()) } else { self.text() };
+    /// Prints the report, as text or JSON.
+    pub(crate) fn print(&self, as_json: bool) -> Result<(), Failure> {
+        let text = if as_json { format!("{:#}\n", self.json()) } else { self.text() };
         match std::io::stdout().write_all(text.as_bytes()) {
             // A reader that has seen enough.
             Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
@@ -157,21 +194,39 @@ impl Report {
     }
 
     fn text(&self) -> String {
-        let width = self.figures.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
+        let width = self.figures.iter().map(|(name, _)| label(name).len()).max().unwrap_or(0);
         let mut text = format!("aep-load {}\n", self.parameters.join(" "));
         for (name, value) in &self.figures {
-            text.push_str(&format!("  {:width$}  {:>14}\n", label(name), shown(*value)));
+            let line = format!("  {:width$}  {:>14} {}", label(name), shown(*value), unit(name));
+            text.push_str(line.trim_end());
+            text.push('\n');
         }
         for note in &self.notes {
             text.push_str(&format!("note: {note}\n"));
         }
-        text.push_str(self.verdict());
+        text.push_str(&self.verdict_text());
         text.push('\n');
         text
     }
 
-    fn verdict(&self) -> &'static str {
-        if self.sound { "sound: nothing lost, doubled, out of order or damaged" } else { "FAULTY" }
+    /// What the run came to.
+    pub(crate) fn verdict(&self) -> Verdict {
+        match &self.incomplete {
+            Some(why) => Verdict::Incomplete(why.clone()),
+            None if self.sound => Verdict::Sound,
+            None => Verdict::Faulty,
+        }
+    }
+
+    fn verdict_text(&self) -> String {
+        match self.verdict() {
+            Verdict::Sound => "sound: nothing lost, doubled, out of order or damaged".into(),
+            Verdict::Faulty => "FAULTY".into(),
+            Verdict::Incomplete(why) => {
+                let also = if self.sound { "" } else { ", and FAULTY" };
+                format!("INCOMPLETE{also}: {why}; the figures are those of the part until then")
+            }
+        }
     }
 
     fn json(&self) -> Value {
@@ -180,64 +235,25 @@ impl Report {
         json!({
             "scenario": self.scenario,
             "arguments": self.parameters,
-            "sound": self.sound,
+            "date": self.date,
+            "version": VERSION,
+            "machine": self.machine,
+            "sound": if self.incomplete.is_some() && self.sound { Value::Null } else { json!(self.sound) },
+            "incomplete": self.incomplete,
             "figures": figures,
             "notes": self.notes,
         })
     }
 }
 
-/// A figure's name to be read.
-fn label(name: &str) -> String {
-    name.replace("p99_9", "p99.9").replace('_', " ")
-}
-
-/// A whole number as such.
-fn number(value: f64) -> Value {
-    if value.fract() == 0.0 && value.abs() < 9e15 { json!(value as i64) } else { json!(value) }
-}
-
-/// A number to be read: counts in groups of three, the others with three or four significant digits.
-fn shown(value: f64) -> String {
-    if value.fract() != 0.0 && value.abs() < 1000.0 {
-        let places = if value.abs() < 1.0 {
-            4
-        } else if value.abs() < 100.0 {
-            2
-        } else {
-            1
-        };
-        return format!("{value:.places$}");
-    }
-    let digits = format!("{value:.0}");
-    let mut grouped = String::new();
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index) % 3 == 0 {
-            grouped.push(' ');
-        }
-        grouped.push(digit);
-    }
-    grouped
+/// The 99th percentile in microseconds.
+fn p99_us(nanoseconds: &Histogram<u64>) -> f64 {
+    nanoseconds.value_at_percentile(99.0) as f64 / 1e3
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn numbers_are_shown_to_be_read() {
-        for (value, expected) in [
-            (0.0, "0"),
-            (1_234_567.0, "1 234 567"),
-            (999.0, "999"),
-            (0.25, "0.2500"),
-            (12.345, "12.35"),
-            (123.45, "123.5"),
-            (1234.5, "1 234"),
-        ] {
-            assert_eq!(shown(value), expected);
-        }
-    }
 
     #[test]
     fn a_report_tells_the_same_in_text_json_and_html() {
@@ -262,7 +278,40 @@ mod tests {
         let page = report.page();
         assert!(page.starts_with("<!doctype html>"));
         assert_eq!(page.matches("<svg").count(), 2);
-        assert!(page.contains("<td>lost</td><td>1</td>"), "{page}");
+        assert!(page.contains("<td>lost</td><td>1</td><td></td>"), "{page}");
+        assert!(page.contains("<td>latency p99</td><td>50.02</td><td>µs</td>"), "{page}");
+        for about in [VERSION, report.date.as_str(), report.machine.as_str()] {
+            assert!(!about.is_empty() && page.contains(about) && json.to_string().contains(about), "{about}");
+        }
         assert!(!page.contains("src=") && !page.contains("href="), "self-contained");
+    }
+
+    #[test]
+    fn an_incomplete_report_says_so_everywhere_and_calls_nothing_lost() {
+        let mut report = Report::new("fanout");
+        report.incomplete = Some("interrupted".into());
+        report.tally(&Tally { delivered: 9, lost: 1, ..Tally::default() }, 10);
+        assert_eq!(report.verdict(), Verdict::Incomplete("interrupted".into()));
+        assert!(report.text().contains("INCOMPLETE: interrupted"), "{}", report.text());
+        assert!(report.page().contains("INCOMPLETE: interrupted"));
+        let json = report.json();
+        assert_eq!((&json["sound"], &json["incomplete"]), (&Value::Null, &json!("interrupted")));
+        assert_eq!((&json["figures"]["undelivered"], &json["figures"]["lost"]), (&json!(1), &Value::Null));
+        report.tally(&Tally { duplicated: 1, ..Tally::default() }, 10);
+        assert_eq!(report.json()["sound"], false);
+    }
+
+    #[test]
+    fn only_a_lag_that_matters_is_noted() {
+        let histogram = |nanoseconds| {
+            let mut histogram = crate::load::consumers::nanoseconds();
+            histogram.record(nanoseconds).unwrap();
+            histogram
+        };
+        for (latency, lag, notes) in [(10_000_000, 1_300_000, 0), (10_000_000, 2_500_000, 1), (100_000, 50_000, 1)] {
+            let mut report = Report::new("fanout");
+            report.latency(histogram(latency), &histogram(lag));
+            assert_eq!(report.notes.len(), notes, "{lag} of {latency}");
+        }
     }
 }

@@ -1,9 +1,14 @@
 //! The report as one self-contained HTML page: verdict, two pictures (SVG), every figure; readable on a phone.
 
+use std::fs::{self, OpenOptions};
+use std::path::Path;
+
 use plotters::coord::Shift;
 use plotters::prelude::*;
 
-use super::{Report, label, shown};
+use super::figure::{label, shown, unit};
+use super::{Report, VERSION};
+use crate::load::failure::Failure;
 
 /// Small, so that its text keeps its size on a phone.
 const SIZE: (u32, u32) = (480, 300);
@@ -13,10 +18,32 @@ const NINES_MAX: f64 = 5.0;
 
 const STYLE: &str = "body{font:16px/1.5 system-ui,sans-serif;max-width:46rem;margin:1rem auto;padding:0 1rem;color:#222;\
                      background:#fff}svg{width:100%;height:auto}table{border-collapse:collapse;width:100%}\
-                     td{padding:.2rem .4rem;border-bottom:1px solid #ddd}td+td{text-align:right;\
-                     font-variant-numeric:tabular-nums}code{overflow-wrap:anywhere}.bad{color:#b00}";
+                     td{padding:.2rem .4rem;border-bottom:1px solid #ddd}td:nth-child(2){text-align:right;\
+                     font-variant-numeric:tabular-nums}code{overflow-wrap:anywhere}.bad{color:#b00}\
+                     @media(prefers-color-scheme:dark){body{color:#ddd;background:#181818}td{border-color:#444}\
+                     .bad{color:#f77}svg{filter:invert(.87) hue-rotate(180deg)}}";
 
 type Drawn = Result<(), DrawingAreaErrorKind<std::io::Error>>;
+
+/// Where the page goes.
+#[derive(Debug)]
+pub(crate) struct Page<'a>(&'a Path);
+
+impl<'a> Page<'a> {
+    /// A file that can be written, as is found out before the run. What was there, or nothing, stays until there is a
+    /// report.
+    pub(crate) fn open(path: &'a Path) -> Result<Self, Failure> {
+        let is_new = !path.exists();
+        let opened = OpenOptions::new().create(true).append(true).open(path);
+        let tried = opened.and_then(|_| if is_new { fs::remove_file(path) } else { Ok(()) });
+        tried.map(|()| Self(path)).map_err(|error| Failure::Page(path.into(), error))
+    }
+
+    /// Writes the report's page.
+    pub(crate) fn write(&self, report: &Report) -> Result<(), Failure> {
+        fs::write(self.0, report.page()).map_err(|error| Failure::Page(self.0.into(), error))
+    }
+}
 
 impl Report {
     /// The page.
@@ -29,20 +56,26 @@ impl Report {
         let rows: String = self
             .figures
             .iter()
-            .map(|(name, value)| format!("<tr><td>{}</td><td>{}</td></tr>\n", escaped(&label(name)), shown(*value)))
+            .map(|(name, value)| {
+                let (label, value, unit) = (escaped(&label(name)), shown(*value), unit(name));
+                format!("<tr><td>{label}</td><td>{value}</td><td>{unit}</td></tr>\n")
+            })
             .collect();
         let notes: String = self.notes.iter().map(|note| format!("<p>Note: {}</p>\n", escaped(note))).collect();
-        let class = if self.sound { "" } else { " class=\"bad\"" };
+        let class = if self.sound && self.incomplete.is_none() { "" } else { " class=\"bad\"" };
         format!(
             "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
              <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\
              <title>aep-load {scenario}</title><style>{STYLE}</style></head><body>\n\
              <h1>aep-load {scenario}</h1>\n<p><code>aep-load {arguments}</code></p>\n\
+             <p>{date} (UTC), aep-load {VERSION}, {machine}</p>\n\
              <p{class}><strong>{verdict}</strong></p>\n{notes}{pictures}\
              <h2>Figures</h2>\n<table>\n{rows}</table>\n</body></html>\n",
             scenario = escaped(self.scenario),
             arguments = escaped(&self.parameters.join(" ")),
-            verdict = escaped(self.verdict()),
+            date = escaped(&self.date),
+            machine = escaped(&self.machine),
+            verdict = escaped(&self.verdict_text()),
         )
     }
 

@@ -9,7 +9,8 @@ use crate::load::consumers::Plan;
 use crate::load::failure::Failure;
 use crate::load::publishers::Pace;
 use crate::load::report::Report;
-use crate::load::rig::{Rig, Span};
+use crate::load::rig::Rig;
+use crate::load::span::Span;
 
 pub(super) fn run(
     common: &Common,
@@ -27,15 +28,20 @@ pub(super) fn run(
     let pace = Pace::new(load);
     warm_up(&rig, &mut press, pace, load.warmup)?;
     let without = rig.publish(&mut press, &pace, "without subscriptions")?;
+    if rig.is_cut_short() {
+        rig.finish(&mut report);
+        report.figure("events_per_s_without", without.sent as f64 / without.seconds);
+        return Ok(report);
+    }
     let memory = rig.server_memory();
-    let fleet = rig.open(plans(subscriptions, per_connection, shape), None)?;
+    let fleet = rig.open(plans(subscriptions, per_connection, shape))?;
     if let (Some(before), Some(after)) = (memory, rig.server_memory()) {
         let bytes = after.saturating_sub(before) as f64;
         report.figure("memory_per_subscription_bytes", bytes / f64::from(subscriptions));
     }
     let with = rig.publish(&mut press, &pace, "with subscriptions")?;
-    let seen = fleet.finish()?;
-    rig.finish();
+    let seen = fleet.finish();
+    rig.finish(&mut report);
     report.seen(&seen, 0);
     let cpu = |span: &Span| span.server_cpu.map(|cpu| cpu.as_secs_f64() * 1e6 / span.sent.max(1) as f64);
     if let (Some(without), Some(with)) = (cpu(&without), cpu(&with)) {

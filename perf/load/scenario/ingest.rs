@@ -14,7 +14,7 @@ pub(super) fn run(common: &Common, load: &LoadArgs) -> Result<Report, Failure> {
     let pace = Pace::new(load);
     warm_up(&rig, &mut press, pace, load.warmup)?;
     let span = rig.publish(&mut press, &pace, "publishing")?;
-    rig.finish();
+    rig.finish(&mut report);
     report.figure("published", span.sent as f64);
     report.figure("megabytes_per_s", press.bytes as f64 / 1e6 / span.seconds);
     if let Some(cpu) = span.server_cpu.filter(|cpu| !cpu.is_zero()) {

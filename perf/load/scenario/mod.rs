@@ -51,7 +51,7 @@ pub(crate) fn run(command: &Command, common: &Common, descriptors: u64) -> Resul
 /// Publishes the warm-up, if there is one.
 fn warm_up(rig: &Rig<'_>, press: &mut Press, pace: Pace, time: std::time::Duration) -> Result<(), Failure> {
     if !time.is_zero() {
-        rig.publish(press, &Pace { duration: time, events: u64::MAX, ..pace }, "warming up")?;
+        rig.prepare(press, &Pace { duration: time, events: u64::MAX, ..pace }, "warming up")?;
     }
     Ok(())
 }
