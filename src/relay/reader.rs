@@ -159,23 +159,12 @@ impl Reader {
         if let Some(by_id) = &peer.by_id {
             return by_id.get(id).copied();
         }
-        peer.subs.iter().copied().find(|sub| self.id(*sub) == Some(id))
-    }
-
-    /// The client's name for a subscription.
-    fn id(&self, sub: SubRef) -> Option<&str> {
-        self.subscriptions.get(sub)?.id.as_deref()
+        let is_named = |sub: &SubRef| self.subscriptions.get(*sub).is_some_and(|known| known.id.as_deref() == Some(id));
+        peer.subs.iter().copied().find(is_named)
     }
 
     /// Enters a subscription just taken in into its peer.
     fn enter(&mut self, conn: ConnId, sub: SubRef, weight: usize) {
-        let Some(peer) = self.peers.get(conn) else { return };
-        let mut named: Vec<(Box<str>, SubRef)> = Vec::new();
-        if peer.by_id.is_some() || peer.subs.len() == SUBSCRIPTIONS_SEARCHED {
-            let known: &[SubRef] = if peer.by_id.is_some() { &[] } else { &peer.subs };
-            let new = known.iter().copied().chain([sub]);
-            named.extend(new.filter_map(|sub| self.id(sub).map(|id| (id.into(), sub))));
-        }
         let Some(peer) = self.peers.get_mut(conn) else { return };
         if peer.subs.is_empty() {
             // Most never make a second one.
@@ -184,9 +173,12 @@ impl Reader {
         peer.subs.push(sub);
         peer.weight += weight;
         self.shared.remember(0, weight);
-        if !named.is_empty() {
-            peer.by_id.get_or_insert_default().extend(named);
+        if peer.by_id.is_none() && peer.subs.len() <= SUBSCRIPTIONS_SEARCHED {
+            return;
         }
+        let unnamed = if peer.by_id.is_some() { std::slice::from_ref(&sub) } else { peer.subs.as_slice() };
+        let id_of = |sub: &SubRef| Some((self.subscriptions.get(*sub)?.id.clone()?, *sub));
+        peer.by_id.get_or_insert_default().extend(unnamed.iter().filter_map(id_of));
     }
 
     /// Begins a subscription of a peer: every owner is told; when all have answered it comes out of

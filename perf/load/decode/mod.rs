@@ -63,6 +63,26 @@ impl Decoder {
     }
 }
 
+/// The beginning of something whose end has not been read yet.
+#[derive(Debug, Default)]
+struct Pending(Vec<u8>);
+
+impl Pending {
+    /// Hands what was pending, together with `input`, to `whole`, which answers how many bytes of it were whole; the rest is
+    /// pending then. Nothing is copied of an input that ends where something ends.
+    fn feed(&mut self, input: &[u8], whole: impl FnOnce(&[u8]) -> Result<usize, Fault>) -> Result<(), Fault> {
+        if self.0.is_empty() {
+            let used = whole(input)?;
+            self.0.extend_from_slice(input.get(used..).unwrap_or_default());
+        } else {
+            self.0.extend_from_slice(input);
+            let used = whole(&self.0)?;
+            self.0.drain(..used);
+        }
+        Ok(())
+    }
+}
+
 /// Beginning of an answer, fit for one line of an error.
 fn beginning(text: &[u8]) -> String {
     let text = String::from_utf8_lossy(text.get(..200).unwrap_or(text));

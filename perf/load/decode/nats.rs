@@ -2,13 +2,13 @@
 
 use memchr::memchr;
 
-use super::{Fault, MESSAGE_BYTES_MAX, Said, beginning};
+use super::{Fault, MESSAGE_BYTES_MAX, Pending, Said, beginning};
 
 /// The decoder of one connection.
 #[derive(Debug, Default)]
 pub(crate) struct Nats {
     /// An operation begun and not ended.
-    pending: Vec<u8>,
+    pending: Pending,
 }
 
 impl Nats {
@@ -18,15 +18,7 @@ impl Nats {
         reply: &mut Vec<u8>,
         on: &mut dyn FnMut(Said<'_>),
     ) -> Result<(), Fault> {
-        if self.pending.is_empty() {
-            let used = operations(input, reply, on)?;
-            self.pending.extend_from_slice(input.get(used..).unwrap_or_default());
-        } else {
-            self.pending.extend_from_slice(input);
-            let used = operations(&self.pending, reply, on)?;
-            self.pending.drain(..used);
-        }
-        Ok(())
+        self.pending.feed(input, |bytes| operations(bytes, reply, on))
     }
 }
 

@@ -10,7 +10,7 @@ use tungstenite::protocol::frame::FrameHeader;
 use tungstenite::protocol::frame::coding::{Control, Data, OpCode};
 
 use super::http::HeadReader;
-use super::{Fault, MESSAGE_BYTES_MAX, Said, beginning};
+use super::{Fault, MESSAGE_BYTES_MAX, Pending, Said, beginning};
 
 /// What our frames are masked with. A fixed key is fine where no proxy stands between us and a server under test.
 const MASK: [u8; 4] = [0x5a, 0xc3, 0x17, 0x9e];
@@ -26,7 +26,7 @@ pub(crate) struct WebSocket {
     /// Answers to wait for until open: one per subscription.
     awaited: usize,
     /// A frame begun and not ended.
-    pending: Vec<u8>,
+    pending: Pending,
 }
 
 impl WebSocket {
@@ -34,7 +34,7 @@ impl WebSocket {
     /// consumer is open once `awaited` of them were answered with `subscribed` (an emitter's: with `hello`).
     pub(crate) fn new(key: &str, greeting: Vec<String>, awaited: usize) -> Self {
         let accept = Some(derive_accept_key(key.as_bytes()));
-        Self { accept, head: HeadReader::default(), greeting, awaited, pending: Vec::new() }
+        Self { accept, head: HeadReader::default(), greeting, awaited, pending: Pending::default() }
     }
 
     pub(crate) fn feed(
@@ -62,15 +62,8 @@ impl WebSocket {
                 on(Said::Open);
             }
         }
-        if self.pending.is_empty() {
-            let used = frames(rest, &mut self.awaited, reply, on)?;
-            self.pending.extend_from_slice(rest.get(used..).unwrap_or_default());
-        } else {
-            self.pending.extend_from_slice(rest);
-            let used = frames(&self.pending, &mut self.awaited, reply, on)?;
-            self.pending.drain(..used);
-        }
-        Ok(())
+        let awaited = &mut self.awaited;
+        self.pending.feed(rest, |bytes| frames(bytes, awaited, reply, on))
     }
 }
 

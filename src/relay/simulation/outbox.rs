@@ -191,6 +191,16 @@ impl SimOutbox {
         }
         Ok(socket)
     }
+
+    fn queue_own(&mut self, conn: ConnId, bytes: &[u8], mark: u64, bounded: bool) -> Pushed {
+        match self.admit(conn, bytes.len(), bounded) {
+            Ok(socket) => {
+                socket.push_own(bytes, mark);
+                Pushed::Queued
+            }
+            Err(refused) => refused,
+        }
+    }
 }
 
 impl Outbox<RelayMail> for SimOutbox {
@@ -270,23 +280,11 @@ impl Outbox<RelayMail> for SimOutbox {
     }
 
     fn push(&mut self, conn: ConnId, bytes: &[u8], mark: u64) -> Pushed {
-        match self.admit(conn, bytes.len(), true) {
-            Ok(socket) => {
-                socket.push_own(bytes, mark);
-                Pushed::Queued
-            }
-            Err(refused) => refused,
-        }
+        self.queue_own(conn, bytes, mark, true)
     }
 
     fn push_always(&mut self, conn: ConnId, bytes: &[u8], mark: u64) -> Pushed {
-        match self.admit(conn, bytes.len(), false) {
-            Ok(socket) => {
-                socket.push_own(bytes, mark);
-                Pushed::Queued
-            }
-            Err(refused) => refused,
-        }
+        self.queue_own(conn, bytes, mark, false)
     }
 
     fn queued_bytes(&self, conn: ConnId) -> usize {
