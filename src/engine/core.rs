@@ -46,7 +46,7 @@ impl Clock {
         Self(Instant::now())
     }
 
-    pub(super) fn now(self) -> Now {
+    fn now(self) -> Now {
         Now(u64::try_from(self.0.elapsed().as_millis()).unwrap_or(u64::MAX))
     }
 }
@@ -82,7 +82,7 @@ pub(super) struct Core<S: Service> {
     pub(super) poll: Poll,
     pub(super) acceptor: Acceptor,
     pub(super) handover: Handover,
-    pub(super) clock: Clock,
+    clock: Clock,
     in_debt: bool,
 }
 

@@ -23,7 +23,7 @@ use tracing::{debug, info, warn};
 use crate::base::time::{Deadline, Now};
 use crate::engine::connection::{Half, Phase};
 use crate::engine::core::Core;
-use crate::engine::http::Waiting;
+use crate::engine::http::{Http, Waiting};
 use crate::engine::service::{ConnId, Ending, HttpFault, Outbox, Service, WebSocketClose, Work};
 use crate::limits::CLOSE_TIME;
 
@@ -207,16 +207,18 @@ impl<S: Service> Core<S> {
     }
 
     fn has_idle_connections(&self) -> bool {
-        self.io.connections.iter().any(|(_, _, conn)| {
-            let Half::Http(half) = &conn.half else { return false };
-            conn.phase == Phase::Open && matches!(half.waiting(&self.io.process.limits), Waiting::Request { .. })
-        })
+        self.is_any_http(|half| matches!(half.waiting(&self.io.process.limits), Waiting::Request { .. }))
     }
 
     fn is_receiving_bodies(&self) -> bool {
-        self.io.connections.iter().any(|(_, _, conn)| {
-            conn.phase == Phase::Open && matches!(&conn.half, Half::Http(half) if half.is_receiving())
-        })
+        self.is_any_http(Http::is_receiving)
+    }
+
+    fn is_any_http(&self, is: impl Fn(&Http) -> bool) -> bool {
+        self.io
+            .connections
+            .iter()
+            .any(|(_, _, conn)| conn.phase == Phase::Open && matches!(&conn.half, Half::Http(half) if is(half)))
     }
 
     fn measure(&mut self, measure: Measure) {
