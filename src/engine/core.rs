@@ -1,7 +1,7 @@
 //! One core: a thread, its poll, its connections, its service; and the turn that it does over and over.
 //!
-//! Owns the order of a turn (see the parent module) and the clock: it is read once per turn, here and nowhere else; everybody
-//! else is handed [`Now`].
+//! Owns the order of a turn (see the parent module) and the clock: it is read at both ends of a turn, here and nowhere else;
+//! everybody else is handed [`Now`].
 //!
 //! Invariant: the core does not sleep while anything waits that no event will announce: input or output left over from a
 //! budget, mail, a service with work left. Before it sleeps it raises its flag and looks once more, so that nobody has to
@@ -46,8 +46,10 @@ impl Clock {
         Self(Instant::now())
     }
 
-    fn now(self) -> Now {
-        Now(u64::try_from(self.0.elapsed().as_millis()).unwrap_or(u64::MAX))
+    /// The time, and exactly.
+    fn read(self) -> (Now, Duration) {
+        let since = self.0.elapsed();
+        (Now(u64::try_from(since.as_millis()).unwrap_or(u64::MAX)), since)
     }
 }
 
@@ -83,6 +85,8 @@ pub(super) struct Core<S: Service> {
     pub(super) acceptor: Acceptor,
     pub(super) handover: Handover,
     clock: Clock,
+    /// When the last poll ended; none before the first.
+    turn_began: Option<Duration>,
     in_debt: bool,
 }
 
@@ -102,6 +106,7 @@ impl<S: Service> Core<S> {
             acceptor,
             handover: parts.handover,
             clock: parts.clock,
+            turn_began: None,
             in_debt: false,
         })
     }
@@ -121,7 +126,11 @@ impl<S: Service> Core<S> {
     }
 
     fn poll(&mut self, events: &mut Events) -> io::Result<()> {
-        self.io.now = self.clock.now();
+        let (now, turn_ended) = self.clock.read();
+        self.io.now = now;
+        if let Some(began) = self.turn_began {
+            self.io.metrics.turn_seconds.observe(turn_ended.saturating_sub(began));
+        }
         let mut timeout = self.timeout();
         let sleeps = timeout != Some(Duration::ZERO);
         if sleeps {
@@ -134,7 +143,9 @@ impl<S: Service> Core<S> {
         if sleeps {
             self.io.mailbox.bell().after_sleep();
         }
-        self.io.now = self.clock.now();
+        let (now, began) = self.clock.read();
+        self.io.now = now;
+        self.turn_began = Some(began);
         match result {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(()),
             result => result,
