@@ -1,8 +1,8 @@
 //! Events in: whole POST bodies, all or nothing, and single events of WebSockets, grouped by the core that owns their
 //! session (contract §3, §4).
 //!
-//! A POST is a [`Job`]: first every line is parsed, a slice per turn so that a large body stalls nobody; only then is
-//! anything handed over, batch by batch, as fast as owners and consumers take it. The 202 follows the acknowledgement of
+//! A POST is a [`Job`]: first its lines are counted (`lines.rs`), then every line is parsed, a slice per turn so that a
+//! large body stalls nobody; only then is anything handed over, batch by batch, as fast as owners and consumers take it. The 202 follows the acknowledgement of
 //! every batch, and the evictions that these owe (`session_cap.rs`). A WebSocket's events are collected during a turn and
 //! handed over at its end, or before the next message of any connection that must not overtake them.
 //!
@@ -12,7 +12,7 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use memchr::{memchr, memchr_iter};
+use memchr::memchr;
 
 use crate::engine::service::{ConnId, CoreId, Response};
 
@@ -20,6 +20,7 @@ use super::barrier::Barrier;
 use super::claims::ClaimNote;
 use super::error::{Code, Fields, Refusal, json_response};
 use super::event::{Event, EventFault, Parser, Scope};
+use super::lines::{LINE_COST, LineCount, is_blank};
 use super::ownership::{OwnedBatch, OwnerInput, Receipt, Shared};
 use super::session_cap::{Answer, Settlement};
 
@@ -27,8 +28,8 @@ use super::session_cap::{Answer, Settlement};
 const BATCH_EVENTS: usize = if cfg!(test) { 4 } else { 256 };
 /// Bytes after which a batch is closed.
 const BATCH_BYTES: usize = 256 << 10;
-/// Bytes of bodies parsed per turn.
-const PARSE_BYTES_PER_TURN: usize = 256 << 10;
+/// Bytes of bodies parsed per turn; counting them and passing over blank lines has its share of that.
+pub(super) const PARSE_BYTES_PER_TURN: usize = 256 << 10;
 
 /// How a body holds its events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,6 +51,8 @@ struct Job {
     fields: Fields,
     body: Vec<u8>,
     kind: BodyKind,
+    /// The first look at the body, until it is through.
+    count: Option<LineCount>,
     /// Bytes of the body parsed.
     at: usize,
     /// Lines parsed.
@@ -112,30 +115,7 @@ impl Ingest {
     }
 
     /// Takes a body in.
-    ///
-    /// # Errors
-    /// It has more events than a batch may have, or none.
-    pub fn begin(
-        &mut self,
-        shared: &Shared,
-        conn: ConnId,
-        kind: BodyKind,
-        body: Vec<u8>,
-        fields: Fields,
-    ) -> Result<(), (Refusal, Fields)> {
-        let max = shared.limits.batch_events_max;
-        let lines = match kind {
-            BodyKind::Single => 1,
-            BodyKind::Lines => lines_with_text(&body, max + 1),
-        };
-        if lines > max {
-            let detail = format!("AEP_MAX_BATCH: more than {max} events in one batch");
-            return Err((Refusal::new(Code::TooManyEvents, detail), fields));
-        }
-        if lines == 0 || is_blank(&body) {
-            let empty = Refusal { line: Some(1), ..Refusal::new(Code::InvalidJson, "the body holds no event") };
-            return Err((empty, fields));
-        }
+    pub fn begin(&mut self, shared: &Shared, conn: ConnId, kind: BodyKind, body: Vec<u8>, fields: Fields) {
         let batches = (0..shared.cores()).map(|_| Batches::new()).collect();
         let number = self.next_job;
         self.next_job += 1;
@@ -145,13 +125,13 @@ impl Ingest {
             fields,
             body,
             kind,
+            count: Some(LineCount::default()),
             at: 0,
             line: 0,
             events: 0,
             batches,
             parsed: false,
         });
-        Ok(())
     }
 
     /// Parses a turn's worth of bodies. Answers what is refused.
@@ -264,9 +244,32 @@ impl Ingest {
 }
 
 impl Job {
+    /// Counts on; whether the body holds as many events as it may.
+    fn count(&mut self, events_max: usize, budget: &mut usize) -> Result<bool, Refusal> {
+        let Some(count) = &mut self.count else { return Ok(true) };
+        let enough = match self.kind {
+            BodyKind::Single => 1,
+            BodyKind::Lines => events_max.saturating_add(1),
+        };
+        match count.walk(&self.body, enough, budget) {
+            None => return Ok(false),
+            Some(0) => {
+                let empty = Refusal::new(Code::InvalidJson, "the body holds no event");
+                return Err(Refusal { line: Some(1), ..empty });
+            }
+            Some(lines) if lines > events_max => {
+                let detail = format!("AEP_MAX_BATCH: more than {events_max} events in one batch");
+                return Err(Refusal::new(Code::TooManyEvents, detail));
+            }
+            Some(_) => {}
+        }
+        self.count = None;
+        Ok(true)
+    }
+
     /// Parses on; with the last line, answers what the answer waits for.
     fn parse(&mut self, shared: &Shared, parser: &mut Parser, budget: &mut usize) -> Result<Option<Waiting>, Refusal> {
-        if self.parsed {
+        if self.parsed || !self.count(shared.limits.batch_events_max, budget)? {
             return Ok(None);
         }
         while !self.parsed && *budget > 0 {
@@ -281,7 +284,7 @@ impl Job {
             self.at += taken;
             self.line += 1;
             self.parsed = self.at >= self.body.len();
-            *budget = budget.saturating_sub(taken);
+            *budget = budget.saturating_sub(taken + LINE_COST);
             if !is_blank(line) {
                 let event = parser.parse(line).map_err(|fault| refusal_of(&fault, self.line))?;
                 if event.scope() == Scope::Command {
@@ -358,17 +361,4 @@ fn refusal_of(fault: &EventFault, line: u64) -> Refusal {
         EventFault::NotAnObject | EventFault::Undotted | EventFault::Invalid { .. } => Code::InvalidEvent,
     };
     Refusal { line: Some(line), ..Refusal::new(code, fault.to_string()) }
-}
-
-fn is_blank(line: &[u8]) -> bool {
-    line.iter().all(|b| matches!(b, b' ' | b'\t' | b'\r' | b'\n'))
-}
-
-/// Lines that are not blank, counted up to `enough`.
-fn lines_with_text(body: &[u8], enough: usize) -> usize {
-    let mut start = 0;
-    let ends = memchr_iter(b'\n', body).chain([body.len()]);
-    ends.filter(|end| !is_blank(body.get(std::mem::replace(&mut start, end + 1)..*end).unwrap_or_default()))
-        .take(enough)
-        .count()
 }

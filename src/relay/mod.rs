@@ -28,6 +28,7 @@ pub mod gather;
 pub mod index;
 pub mod inflow;
 pub mod ingest;
+mod lines;
 pub mod owner;
 pub mod ownership;
 pub mod pages;
@@ -152,18 +153,8 @@ impl Relay {
     // ── what the gateway asks ──
 
     /// `POST /events` with a whole body: answered later.
-    pub fn on_events(
-        &mut self,
-        out: &mut dyn Outbox<RelayMail>,
-        conn: ConnId,
-        kind: BodyKind,
-        body: Vec<u8>,
-        fields: Fields,
-    ) {
-        if let Err((refusal, fields)) = self.ingest.begin(&self.shared, conn, kind, body, fields) {
-            self.rejected(refusal.code);
-            self.answer_publish(out, conn, refusal.response(fields));
-        }
+    pub fn on_events(&mut self, conn: ConnId, kind: BodyKind, body: Vec<u8>, fields: Fields) {
+        self.ingest.begin(&self.shared, conn, kind, body, fields);
     }
 
     /// `GET /stream`: answered once every owner knows the subscription.
