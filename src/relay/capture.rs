@@ -17,9 +17,9 @@ mod splice;
 pub use annotations::{Below, Field, fields, registered_types};
 
 use self::payload::Payload;
-use self::splice::{Container, members};
+use self::splice::Container;
 use super::event::{Capture, Event};
-use crate::wire::json::{self, Kind, Value};
+use crate::wire::json;
 
 /// What [`lower`] did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,39 +42,37 @@ pub fn lower(event: &Event<'_>, ceiling: Capture, out: &mut Vec<u8>) -> Lowered 
     if level == event.capture() {
         return Lowered::Unchanged;
     }
-    // An admitted event is an object in UTF-8. Were it not, nothing of it would pass.
-    let text = std::str::from_utf8(event.raw()).unwrap_or_default();
-    let object = Value { kind: Kind::Object, text, start: 0 };
-    envelope(event, object, level, out);
+    envelope(event, level, out);
     Lowered::Rewritten(level)
 }
 
 /// Writes the event with `data` and `capture` lowered to `level` and everything else as it stands.
-fn envelope(event: &Event<'_>, object: Value<'_>, level: Capture, out: &mut Vec<u8>) {
+fn envelope(event: &Event<'_>, level: Capture, out: &mut Vec<u8>) {
     let fields = if level == Capture::None { None } else { fields(event.kind()) };
-    let mut container = Container::open(object, out);
+    let text = event.raw_text();
+    let mut container = Container::open(text, 0, out);
     let mut has_capture = false;
-    for (member, segment) in members(object) {
+    while let Some(part) = container.next_part() {
         // Names of an admitted event hold no lone surrogates.
-        let name = json::unescape(member.name).unwrap_or_default();
+        let name = json::unescape(part.name).unwrap_or_default();
         match (name.as_ref(), fields) {
-            ("data", None) => {}
+            ("data", None) => container.leave_out(part),
             ("data", Some(fields)) => {
-                let out = container.part();
-                segment.write_around(out, |out| Payload::new(event, fields, level).write(member.value, out));
+                let payload = Payload::new(event, fields, level);
+                container.write_inside(part, |start, out| payload.write(text, start, out));
             }
             ("capture", _) => {
                 has_capture = true;
-                let out = container.part();
-                segment.write_around(out, |out| write_level(level, out));
+                container.write_instead(part, |out| write_level(level, out));
             }
-            _ => segment.write(container.part()),
+            _ => container.keep(part),
         }
     }
     if !has_capture {
-        let out = container.part();
-        out.extend_from_slice(b"\"capture\":");
-        write_level(level, out);
+        container.add(|out| {
+            out.extend_from_slice(b"\"capture\":");
+            write_level(level, out);
+        });
     }
     container.close();
 }

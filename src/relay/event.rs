@@ -109,6 +109,12 @@ impl<'a> Event<'a> {
         self.raw.as_bytes()
     }
 
+    /// The same as text.
+    #[must_use]
+    pub fn raw_text(&self) -> &'a str {
+        self.raw
+    }
+
     /// A string attribute, unescaped; nothing if the event does not bear it.
     #[must_use]
     pub fn attribute(&self, attribute: Attribute) -> Option<&'a str> {

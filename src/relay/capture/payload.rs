@@ -13,7 +13,7 @@
 use std::borrow::Cow;
 
 use super::annotations::{Below, Field};
-use super::splice::{Container, elements, members};
+use super::splice::Container;
 use crate::relay::event::{Attribute, Capture, Event};
 use crate::wire::json::{self, Kind, Value};
 
@@ -46,61 +46,65 @@ impl<'e> Payload<'e> {
         Self { agent: event.agent(), subject: event.attribute(Attribute::Subject), fields, level }
     }
 
-    /// Writes `data` lowered.
-    pub(super) fn write(&self, data: Value<'_>, out: &mut Vec<u8>) {
-        self.object(data, "", out);
+    /// Writes `data`, which begins at `start` of the text, lowered; answers where it ends.
+    pub(super) fn write(&self, text: &str, start: usize, out: &mut Vec<u8>) -> usize {
+        self.object(text, start, "", out)
     }
 
     /// Writes an object whose members' joined names begin with `at`.
-    fn object(&self, object: Value<'_>, at: &'static str, out: &mut Vec<u8>) {
-        let mut container = Container::open(object, out);
+    fn object(&self, text: &str, start: usize, at: &'static str, out: &mut Vec<u8>) -> usize {
+        let mut container = Container::open(text, start, out);
         let mut replaced = false;
-        for (member, segment) in members(object) {
-            let value = member.value;
-            match (self.verdict(at, &name(member.name)), value.kind) {
-                (Verdict::Keep, _) | (Verdict::Entry, Kind::Number | Kind::True | Kind::False) => {
-                    segment.write(container.part());
-                }
+        while let Some(part) = container.next_part() {
+            match (self.verdict(at, &name(part.name)), part.kind) {
+                (Verdict::Keep, _) | (Verdict::Entry, Kind::Number | Kind::True | Kind::False) => container.keep(part),
                 (Verdict::Object(at), Kind::Object) => {
-                    segment.write_around(container.part(), |out| self.object(value, at, out));
+                    container.write_inside(part, |start, out| self.object(text, start, at, out));
                 }
                 (Verdict::Array(at), Kind::Array) => {
-                    segment.write_around(container.part(), |out| self.array(value, at, out));
+                    container.write_inside(part, |start, out| self.array(text, start, at, out));
                 }
                 (Verdict::Lower(Below::Values), Kind::Object) => {
-                    segment.write_around(container.part(), |out| values(value, out));
+                    container.write_inside(part, |start, out| values(text, start, out));
                 }
                 (Verdict::Lower(Below::Prompt), Kind::String) if !replaced => {
                     replaced = true;
-                    segment.write_around(container.part(), |out| self.prompt(object, out));
+                    container.write_instead(part, |out| self.prompt(json::value_at(text, start), out));
                 }
                 (Verdict::Lower(Below::Label), _) if !replaced => {
                     replaced = true;
-                    if let Some(id) = last(object, "id").and_then(scalar_text) {
-                        segment.write_around(container.part(), |out| quote(id, out));
+                    match last(json::value_at(text, start), "id").and_then(scalar_text) {
+                        Some(id) => container.write_instead(part, |out| quote(id, out)),
+                        None => container.leave_out(part),
                     }
                 }
-                _ => {}
+                _ => container.leave_out(part),
             }
         }
-        container.close();
+        container.close()
     }
 
     /// Writes an array of objects; items of any other kind go.
-    fn array(&self, array: Value<'_>, at: &'static str, out: &mut Vec<u8>) {
-        let mut container = Container::open(array, out);
-        for (element, segment) in elements(array) {
-            if element.kind == Kind::Object {
-                segment.write_around(container.part(), |out| self.object(element, at, out));
+    fn array(&self, text: &str, start: usize, at: &'static str, out: &mut Vec<u8>) -> usize {
+        let mut container = Container::open(text, start, out);
+        while let Some(part) = container.next_part() {
+            if part.kind == Kind::Object {
+                container.write_inside(part, |start, out| self.object(text, start, at, out));
+            } else {
+                container.leave_out(part);
             }
         }
-        container.close();
+        container.close()
     }
 
     /// What becomes of the member called `name` where the joined names so far are `at`.
     fn verdict(&self, at: &str, name: &str) -> Verdict {
         for field in self.fields.iter().filter(|field| field.minimum > self.level) {
             let Some(rest) = field.path.strip_prefix(at) else { continue };
+            // Nearly every member of a large payload is none of these.
+            if name.bytes().next() != rest.bytes().next() {
+                continue;
+            }
             if let Some(inside) = rest.strip_prefix(name) {
                 if inside.is_empty() {
                     return lowered(field.below, rest);
@@ -123,7 +127,7 @@ impl<'e> Payload<'e> {
     }
 
     /// Writes the sentence that stands for a prompt. A `kind` that is no text counts as missing.
-    fn prompt(&self, data: Value<'_>, out: &mut Vec<u8>) {
+    fn prompt(&self, data: Option<Value<'_>>, out: &mut Vec<u8>) {
         let kind = last(data, "kind").and_then(|kind| json::unescape(kind.raw_string()?).ok());
         let kind = kind.as_deref().unwrap_or("attention");
         let subject = self.subject.map_or(String::new(), |subject| format!(": {subject}"));
@@ -142,19 +146,21 @@ fn lowered(below: Below, rest: &str) -> Verdict {
 }
 
 /// Writes the numbers and booleans of an object.
-fn values(object: Value<'_>, out: &mut Vec<u8>) {
-    let mut container = Container::open(object, out);
-    for (member, segment) in members(object) {
-        if matches!(member.value.kind, Kind::Number | Kind::True | Kind::False) {
-            segment.write(container.part());
+fn values(text: &str, start: usize, out: &mut Vec<u8>) -> usize {
+    let mut container = Container::open(text, start, out);
+    while let Some(part) = container.next_part() {
+        if matches!(part.kind, Kind::Number | Kind::True | Kind::False) {
+            container.keep(part);
+        } else {
+            container.leave_out(part);
         }
     }
-    container.close();
+    container.close()
 }
 
 /// The value of the last member of that name: the one most parsers take.
-fn last<'a>(object: Value<'a>, wanted: &str) -> Option<Value<'a>> {
-    object.members().filter(|member| name(member.name) == wanted).last().map(|member| member.value)
+fn last<'a>(object: Option<Value<'a>>, wanted: &str) -> Option<Value<'a>> {
+    object?.members().filter(|member| name(member.name) == wanted).last().map(|member| member.value)
 }
 
 /// What an `id` reads as inside quotes: a string as written, a number or boolean by its text.

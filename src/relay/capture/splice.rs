@@ -1,111 +1,159 @@
 //! Writing a JSON container again without some of its parts, every other byte as it was.
 //!
-//! A [`Segment`] is what stands between two separators of a container: a member or an element with the white space
-//! around it. A container is its segments joined by commas, so leaving some out needs no care for theirs.
+//! A [`Part`] is what stands between two separators of a container: a member or an element with the white space around it.
+//! A container is its parts joined by commas, so leaving some out needs no care for theirs.
+//!
+//! Whoever writes says what becomes of a part before its value is walked, and a container inside it is written on the same
+//! walk. So each byte is looked at once, however deep the parts lie that go: an event may be one of the largest size.
 
-use std::ops::Range;
+use crate::wire::json::{self, Kind};
 
-use crate::wire::json::{Kind, Member, Value};
-
-/// One part of a container, as written.
-#[derive(Debug, Clone)]
-pub(super) struct Segment<'a> {
-    text: &'a str,
-    /// Where its value stands in `text`.
-    value: Range<usize>,
-}
-
-impl Segment<'_> {
-    /// Copies it.
-    pub(super) fn write(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(self.text.as_bytes());
-    }
-
-    /// Copies all of it but its value, which `value` writes.
-    pub(super) fn write_around(&self, out: &mut Vec<u8>, value: impl FnOnce(&mut Vec<u8>)) {
-        out.extend_from_slice(self.text.get(..self.value.start).unwrap_or_default().as_bytes());
-        value(out);
-        out.extend_from_slice(self.text.get(self.value.end..).unwrap_or_default().as_bytes());
-    }
-}
-
-/// The members of an object, each with its segment.
-pub(super) fn members<'a>(object: Value<'a>) -> impl Iterator<Item = (Member<'a>, Segment<'a>)> {
-    let mut behind = 1;
-    object.members().map(move |member| (member, segment(object, &mut behind, member.value)))
-}
-
-/// The elements of an array, each with its segment.
-pub(super) fn elements<'a>(array: Value<'a>) -> impl Iterator<Item = (Value<'a>, Segment<'a>)> {
-    let mut behind = 1;
-    array.elements().map(move |element| (element, segment(array, &mut behind, element)))
-}
-
-/// The segment around `value` that begins at `behind`, just behind a separator; moves `behind` the next one.
-fn segment<'a>(container: Value<'a>, behind: &mut usize, value: Value<'a>) -> Segment<'a> {
-    let range = value.range();
-    let (start, end) = (range.start - container.start, range.end - container.start);
-    let rest = container.text.get(end..).unwrap_or_default();
-    let separator = end + (rest.len() - rest.trim_start().len());
-    let from = std::mem::replace(behind, separator + 1);
-    Segment { text: container.text.get(from..separator).unwrap_or_default(), value: start - from..end - from }
+/// One part of a container.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Part<'a> {
+    /// A member's name as written; empty for an element.
+    pub(super) name: &'a str,
+    /// What its value is.
+    pub(super) kind: Kind,
+    /// Where it begins, behind a separator.
+    from: usize,
+    /// Where its value begins.
+    value: usize,
 }
 
 /// A container being written.
 #[derive(Debug)]
 pub(super) struct Container<'a, 'o> {
-    source: Value<'a>,
+    text: &'a str,
+    /// Where it begins in the text.
+    start: usize,
+    /// Where its next part begins; in the end its closing bracket.
+    at: usize,
     out: &'o mut Vec<u8>,
     empty: bool,
 }
 
 impl<'a, 'o> Container<'a, 'o> {
-    /// Begins writing `source` again.
-    pub(super) fn open(source: Value<'a>, out: &'o mut Vec<u8>) -> Self {
-        out.push(if source.kind == Kind::Array { b'[' } else { b'{' });
-        Self { source, out, empty: true }
+    /// Begins to write the container that begins at `start` of checked text again.
+    pub(super) fn open(text: &'a str, start: usize, out: &'o mut Vec<u8>) -> Self {
+        let container = Self { text, start, at: start + 1, out, empty: true };
+        container.out.push(if container.is_object() { b'{' } else { b'[' });
+        container
     }
 
-    /// The place for one more part.
-    pub(super) fn part(&mut self) -> &mut Vec<u8> {
+    /// The next part; one of [`Self::keep`], [`Self::leave_out`], [`Self::write_instead`] and [`Self::write_inside`] is to
+    /// follow.
+    pub(super) fn next_part(&mut self) -> Option<Part<'a>> {
+        let bytes = self.text.as_bytes();
+        let from = self.at;
+        let mut at = json::skip_white_space(bytes, from);
+        if matches!(bytes.get(at)?, b'}' | b']') {
+            self.at = at;
+            return None;
+        }
+        let mut name = "";
+        if self.is_object() {
+            let name_end = json::string_end(bytes, at + 1)?;
+            name = self.text.get(at + 1..name_end - 1)?;
+            let colon = json::skip_white_space(bytes, name_end);
+            at = json::skip_white_space(bytes, colon + 1);
+        }
+        Some(Part { name, kind: Kind::of(*bytes.get(at)?)?, from, value: at })
+    }
+
+    /// Copies a part.
+    pub(super) fn keep(&mut self, part: Part<'a>) {
+        let end = self.end_of(part);
+        let separator = self.step_behind(end);
+        self.begin_part();
+        self.copy(part.from, separator);
+    }
+
+    /// Leaves a part out.
+    pub(super) fn leave_out(&mut self, part: Part<'a>) {
+        let end = self.end_of(part);
+        self.step_behind(end);
+    }
+
+    /// Copies all of a part but its value, in whose place `write` puts another.
+    pub(super) fn write_instead(&mut self, part: Part<'a>, write: impl FnOnce(&mut Vec<u8>)) {
+        let end = self.end_of(part);
+        self.write_inside(part, |_, out| {
+            write(out);
+            end
+        });
+    }
+
+    /// Copies all of a part but its value, which `write` gets by its start; it writes another and answers where the value ends.
+    pub(super) fn write_inside(&mut self, part: Part<'a>, write: impl FnOnce(usize, &mut Vec<u8>) -> usize) {
+        self.begin_part();
+        self.copy(part.from, part.value);
+        let end = write(part.value, self.out);
+        let separator = self.step_behind(end);
+        self.copy(end, separator);
+    }
+
+    /// Ends it; answers where it ends in the text. One that was empty before keeps its white space.
+    pub(super) fn close(mut self) -> usize {
+        let inside = self.text.get(self.start + 1..self.at).unwrap_or_default();
+        if self.empty && inside.trim_start().is_empty() {
+            self.copy(self.start + 1, self.at);
+        }
+        self.out.push(if self.is_object() { b'}' } else { b']' });
+        self.at + 1
+    }
+
+    /// Adds a member that the source does not have.
+    pub(super) fn add(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
+        self.begin_part();
+        write(self.out);
+    }
+
+    fn is_object(&self) -> bool {
+        self.text.as_bytes().get(self.start) == Some(&b'{')
+    }
+
+    fn end_of(&self, part: Part<'a>) -> usize {
+        json::value_end(self.text.as_bytes(), part.value).unwrap_or(self.text.len())
+    }
+
+    /// Goes on behind a value; answers where the separator stands that follows it.
+    fn step_behind(&mut self, end: usize) -> usize {
+        let bytes = self.text.as_bytes();
+        let separator = json::skip_white_space(bytes, end);
+        self.at = separator + usize::from(bytes.get(separator) == Some(&b','));
+        separator
+    }
+
+    fn begin_part(&mut self) {
         if !self.empty {
             self.out.push(b',');
         }
         self.empty = false;
-        self.out
     }
 
-    /// Ends it. One that was empty before keeps its white space.
-    pub(super) fn close(self) {
-        let inside = self.source.text.get(1..self.source.text.len().saturating_sub(1)).unwrap_or_default();
-        if self.empty && inside.trim_start().is_empty() {
-            self.out.extend_from_slice(inside.as_bytes());
-        }
-        self.out.push(if self.source.kind == Kind::Array { b']' } else { b'}' });
+    fn copy(&mut self, from: usize, to: usize) {
+        self.out.extend_from_slice(self.text.get(from..to).unwrap_or_default().as_bytes());
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::json;
 
     /// Writes an object without the members named `x`, or an array without its strings.
     fn without(text: &str) -> String {
-        let source = json::scan(text.as_bytes()).unwrap().root;
+        assert!(json::scan(text.as_bytes()).is_ok());
         let mut out = Vec::new();
-        let mut container = Container::open(source, &mut out);
-        for (member, segment) in members(source) {
-            if member.name != "x" {
-                segment.write(container.part());
+        let mut container = Container::open(text, 0, &mut out);
+        while let Some(part) = container.next_part() {
+            if part.name == "x" || (text.starts_with('[') && part.kind == Kind::String) {
+                container.leave_out(part);
+            } else {
+                container.keep(part);
             }
         }
-        for (element, segment) in elements(source) {
-            if element.kind != Kind::String {
-                segment.write(container.part());
-            }
-        }
-        container.close();
+        assert_eq!(container.close(), text.len());
         String::from_utf8(out).unwrap()
     }
 
@@ -131,13 +179,29 @@ mod tests {
 
     #[test]
     fn keeps_every_byte_around_a_replaced_value() {
-        let source = json::scan(b" { \"a\" : 1 ,\t\"b\": {\"c\" :2} } ").unwrap().root;
+        let text = "{ \"a\" : 1 ,\t\"b\": {\"c\" :2} }";
         let mut out = Vec::new();
-        let mut container = Container::open(source, &mut out);
-        for (_, segment) in members(source) {
-            segment.write_around(container.part(), |out| out.push(b'0'));
+        let mut container = Container::open(text, 0, &mut out);
+        while let Some(part) = container.next_part() {
+            container.write_instead(part, |out| out.push(b'0'));
         }
         container.close();
         assert_eq!(out, b"{ \"a\" : 0 ,\t\"b\": 0 }");
+    }
+
+    #[test]
+    fn walking_unchecked_text_ends_without_panic() {
+        let text = "{\"a\":[1,{\"b\":\"\\u00fc\"}],\"c\":tru";
+        for end in 0..=text.len() {
+            let mut out = Vec::new();
+            let mut container = Container::open(&text[..end], 0, &mut out);
+            let mut parts = 0;
+            while let Some(part) = container.next_part() {
+                container.keep(part);
+                parts += 1;
+                assert!(parts <= 2);
+            }
+            container.close();
+        }
     }
 }

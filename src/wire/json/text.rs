@@ -39,7 +39,8 @@ pub(super) fn skip_plain(bytes: &[u8], mut at: usize) -> usize {
 
 /// The first position from `at` on that holds no white space.
 #[inline]
-pub(super) fn skip_white_space(bytes: &[u8], mut at: usize) -> usize {
+#[must_use]
+pub fn skip_white_space(bytes: &[u8], mut at: usize) -> usize {
     while bytes.get(at).is_some_and(|byte| matches!(byte, b' ' | b'\t' | b'\n' | b'\r')) {
         at += 1;
     }
@@ -48,7 +49,8 @@ pub(super) fn skip_white_space(bytes: &[u8], mut at: usize) -> usize {
 
 /// Behind the closing quote of the string whose inside begins at `at`.
 #[inline]
-pub(super) fn string_end(bytes: &[u8], mut at: usize) -> Option<usize> {
+#[must_use]
+pub fn string_end(bytes: &[u8], mut at: usize) -> Option<usize> {
     loop {
         at = skip_plain(bytes, at);
         match bytes.get(at)? {
@@ -60,7 +62,8 @@ pub(super) fn string_end(bytes: &[u8], mut at: usize) -> Option<usize> {
 }
 
 /// The end of the value that begins at `at`.
-pub(super) fn value_end(bytes: &[u8], mut at: usize) -> Option<usize> {
+#[must_use]
+pub fn value_end(bytes: &[u8], mut at: usize) -> Option<usize> {
     let mut depth = 0_usize;
     loop {
         match bytes.get(at)? {
