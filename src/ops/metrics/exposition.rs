@@ -52,8 +52,8 @@ fn encode_row(encoder: &mut DescriptorEncoder<'_>, row: &Row, cores: &[Arc<CoreM
     if kind == Kind::Histogram {
         let mut values: Vec<u64> = sum(row, cores).iter().map(|sample| sample.value).collect();
         let seconds = values.pop().unwrap_or(0) as f64 / 1e6;
-        // The encoder itself adds the bucket without an end.
-        let buckets: Vec<(f64, u64)> = BUCKETS.into_iter().zip(values.iter().copied()).collect();
+        let ends = BUCKETS.into_iter().chain([f64::INFINITY]);
+        let buckets: Vec<(f64, u64)> = ends.zip(values.iter().copied()).collect();
         return metric.encode_histogram::<NoLabelSet>(seconds, values.iter().sum(), &buckets, None);
     }
     let mut line = |labels: &[(&str, String)], value: u64| {
