@@ -268,7 +268,8 @@ impl<S: Service> Core<S> {
             self.take_mail(&mut letters);
             self.work = self.service.on_turn(&mut self.io);
             self.io.mailbox.dispatch();
-            if !self.io.mailbox.has_mail() || letters == 0 {
+            // A service with work left has done a turn's worth of it.
+            if self.work == Work::Left || !self.io.mailbox.has_mail() || letters == 0 {
                 break;
             }
         }

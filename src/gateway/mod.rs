@@ -264,7 +264,7 @@ impl Service for Gateway {
         verdict
     }
 
-    fn on_body(&mut self, out: &mut dyn Outbox<RelayMail>, conn: ConnId, tag: u32, body: Vec<u8>) {
+    fn on_body(&mut self, _out: &mut dyn Outbox<RelayMail>, conn: ConnId, tag: u32, body: Vec<u8>) {
         let fields = self.awaiting_body.remove(&conn).unwrap_or_else(|| self.cors.fields_for(None));
         let kind = if tag == TAG_LINES { BodyKind::Lines } else { BodyKind::Single };
         self.relay.on_events(conn, kind, body, fields);

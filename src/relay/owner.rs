@@ -34,6 +34,9 @@ use super::pages;
 const EVENTS_PER_TURN: usize = if cfg!(test) { 8 } else { 512 };
 /// Page requests served in one go.
 const PAGES_PER_TURN: usize = if cfg!(test) { 2 } else { 16 };
+/// Bytes of events looked at in one go for all page requests together, whoever they are from; those that are left come
+/// first next time.
+const SCAN_BYTES_PER_TURN: usize = 8 * pages::SCAN_BYTES;
 
 /// Where an effect goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -154,9 +157,13 @@ impl Owner {
         if self.held {
             return;
         }
-        let (mut events, mut bytes, mut pages) = (0, 0, 0);
+        let (mut events, mut bytes, mut pages, mut scanned) = (0, 0, 0, 0);
         let (bytes_max, page_bytes) = (self.shared.limits.stage_bytes(), self.shared.limits.page_bytes());
-        while events < EVENTS_PER_TURN && bytes < bytes_max && pages < PAGES_PER_TURN {
+        while events < EVENTS_PER_TURN
+            && bytes < bytes_max
+            && pages < PAGES_PER_TURN
+            && scanned < SCAN_BYTES_PER_TURN
+        {
             if let Some(mut current) = self.current.take() {
                 let begun = current.next;
                 let step = self.admit(&mut current);
@@ -196,6 +203,7 @@ impl Owner {
                 OwnerInput::ReadPage(request) => {
                     pages += 1;
                     let page = pages::read(&mut self.directory, parser, self.arrival, page_bytes, *request);
+                    scanned += page.scanned;
                     let unknown =
                         page.items.iter().filter(|item| matches!(item, pages::PageItem::Unknown { .. })).count();
                     if unknown > 0 {
