@@ -5,6 +5,10 @@
 //! for the next turn, and between the two this core reads and writes for everybody else. While much waits, publishers
 //! wait, too ([`Shared::is_some_reader_behind`]), so what waits is bounded.
 //!
+//! What a turn may do here begins with its mail and ends with the end of [`super::Relay::on_turn`]. An event of
+//! [`LARGE_BYTES`] or more costs milliseconds at each station: read, admitted, delivered. So it is the last that its turn
+//! does for events, at whichever of them, and is delivered at the beginning of one.
+//!
 //! Invariants: mail leaves in the order in which it came, so what follows events (a page, a registration, an
 //! acknowledgement, a command for its target) is never acted on before them; an event once begun is delivered to everybody
 //! in the same turn.
@@ -17,6 +21,9 @@ use super::ownership::{RelayMail, Shared};
 
 /// Looks of one turn; few in tests, so that the simulation meets its edges.
 pub(super) const LOOKS_PER_TURN: usize = if cfg!(test) { 24 } else { 32 << 10 };
+
+/// Events from this size on have a turn of their own at each station.
+pub(super) const LARGE_BYTES: usize = if cfg!(test) { 2 << 10 } else { 1 << 20 };
 
 /// How far the work of a turn may go, and how far it has come.
 #[derive(Debug)]
@@ -55,6 +62,8 @@ pub struct Inflow {
     waiting: VecDeque<(CoreId, RelayMail)>,
     bytes: usize,
     slice: Slice,
+    /// Whether this turn has had its large event.
+    had_large: bool,
     /// Whether the other cores are told that much waits.
     is_behind: bool,
 }
@@ -62,7 +71,7 @@ pub struct Inflow {
 impl Default for Inflow {
     fn default() -> Self {
         let slice = Slice { looks: LOOKS_PER_TURN, event: 0 };
-        Self { waiting: VecDeque::new(), bytes: 0, slice, is_behind: false }
+        Self { waiting: VecDeque::new(), bytes: 0, slice, had_large: false, is_behind: false }
     }
 }
 
@@ -84,6 +93,10 @@ impl Inflow {
         if self.slice.looks == 0 {
             return None;
         }
+        let is_large = self.waiting.front().is_some_and(|(_, mail)| mail.weight() >= LARGE_BYTES);
+        if is_large && self.slice.looks < LOOKS_PER_TURN {
+            return None;
+        }
         let (from, mail) = self.waiting.pop_front()?;
         self.bytes -= mail.weight();
         Some((from, mail, &mut self.slice))
@@ -100,9 +113,24 @@ impl Inflow {
         self.slice.event = 0;
     }
 
+    /// So many bytes of one event, or one page, have been dealt with at some station.
+    pub fn deal(&mut self, bytes: usize) {
+        if bytes >= LARGE_BYTES {
+            self.slice.looks = 0;
+            self.had_large = true;
+        }
+    }
+
+    /// Whether this turn has had its large event.
+    #[must_use]
+    pub fn had_large(&self) -> bool {
+        self.had_large
+    }
+
     /// A new turn may look as much again.
     pub fn begin_turn(&mut self) {
         self.slice.looks = LOOKS_PER_TURN;
+        self.had_large = false;
     }
 
     /// Tells the other cores whether much waits here.
@@ -120,6 +148,7 @@ mod tests {
     use super::*;
     use crate::limits::Limits;
     use crate::relay::ownership::SubRef;
+    use crate::relay::pages::Page;
 
     #[test]
     fn publishers_wait_while_more_than_a_stage_waits() {
@@ -138,6 +167,30 @@ mod tests {
         while inflow.take().is_some() {}
         inflow.publish(&shared);
         assert!(inflow.is_empty() && inflow.bytes == 0 && !shared.is_some_reader_behind());
+    }
+
+    #[test]
+    fn a_large_event_begins_a_turn_and_ends_it() {
+        let mail = |bytes: usize| {
+            let page = Page::of_bytes(SubRef { slot: 0, generation: 0 }, vec![b'x'; bytes]);
+            RelayMail::Page(Box::new(page))
+        };
+        let mut inflow = Inflow::default();
+        for bytes in [1, LARGE_BYTES, 1] {
+            inflow.push(CoreId(0), mail(bytes));
+        }
+        let taken = |inflow: &mut Inflow| {
+            let (_, mail, slice) = inflow.take()?;
+            slice.spend(1);
+            inflow.deal(mail.weight());
+            Some(mail.weight() >= LARGE_BYTES)
+        };
+        assert_eq!((taken(&mut inflow), taken(&mut inflow)), (Some(false), None), "it is not the second of a turn");
+        inflow.begin_turn();
+        assert_eq!((taken(&mut inflow), taken(&mut inflow)), (Some(true), None), "nothing comes behind it");
+        assert!(inflow.had_large());
+        inflow.begin_turn();
+        assert_eq!((taken(&mut inflow), inflow.had_large()), (Some(false), false));
     }
 
     #[test]

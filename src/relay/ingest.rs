@@ -74,6 +74,15 @@ struct Waiting {
     owed: usize,
 }
 
+/// What a turn of parsing came to.
+#[derive(Debug)]
+pub struct Parsed {
+    /// Answers to what is refused.
+    pub refused: Vec<(ConnId, Code, Response)>,
+    /// Bytes of the largest line.
+    pub largest: usize,
+}
+
 /// The ingest of one core.
 #[derive(Debug)]
 pub struct Ingest {
@@ -134,14 +143,14 @@ impl Ingest {
         });
     }
 
-    /// Parses a turn's worth of bodies. Answers what is refused.
-    pub fn parse(&mut self, shared: &Shared, parser: &mut Parser) -> Vec<(ConnId, Code, Response)> {
+    /// Parses a turn's worth of bodies.
+    pub fn parse(&mut self, shared: &Shared, parser: &mut Parser) -> Parsed {
         let mut budget = PARSE_BYTES_PER_TURN;
-        let mut refused = Vec::new();
+        let (mut refused, mut largest) = (Vec::new(), 0);
         let mut index = 0;
         while budget > 0 && index < self.jobs.len() {
             let Some(job) = self.jobs.get_mut(index) else { break };
-            match job.parse(shared, parser, &mut budget) {
+            match job.parse(shared, parser, &mut budget, &mut largest) {
                 Ok(Some(waiting)) => {
                     // Before anything is handed over: the first owner may acknowledge before the last one is reached.
                     self.waiting.insert(job.number, waiting);
@@ -155,7 +164,7 @@ impl Ingest {
                 }
             }
         }
-        refused
+        Parsed { refused, largest }
     }
 
     /// Hands batches over while `room` says that their owner takes more.
@@ -268,7 +277,13 @@ impl Job {
     }
 
     /// Parses on; with the last line, answers what the answer waits for.
-    fn parse(&mut self, shared: &Shared, parser: &mut Parser, budget: &mut usize) -> Result<Option<Waiting>, Refusal> {
+    fn parse(
+        &mut self,
+        shared: &Shared,
+        parser: &mut Parser,
+        budget: &mut usize,
+        largest: &mut usize,
+    ) -> Result<Option<Waiting>, Refusal> {
         if self.parsed || !self.count(shared.limits.batch_events_max, budget)? {
             return Ok(None);
         }
@@ -285,6 +300,7 @@ impl Job {
             self.line += 1;
             self.parsed = self.at >= self.body.len();
             *budget = budget.saturating_sub(taken + LINE_COST);
+            *largest = taken.max(*largest);
             if !is_blank(line) {
                 let event = parser.parse(line).map_err(|fault| refusal_of(&fault, self.line))?;
                 if event.scope() == Scope::Command {

@@ -54,7 +54,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime};
 
 use crate::base::time::Now;
-use crate::engine::service::{ConnId, CoreId, Ending, EventStreamOpen, Outbox, Response, WebSocketClose, Work};
+use crate::engine::service::{ConnId, CoreId, Ending, EventStreamOpen, Mail, Outbox, Response, WebSocketClose, Work};
 use crate::ops::metrics::{CoreMetrics, Endpoint, EvictionCause, RejectionCode, Request, StatusClass};
 use crate::wire::http1::chunk::StreamFraming;
 use crate::wire::websocket::close::CloseCode;
@@ -66,7 +66,7 @@ use fanout::Delivery;
 use frames::Binding;
 use gather::{Answered, Asker, Gather, Gathered, Gatherings};
 use inflow::Inflow;
-use ingest::{BodyKind, Ingest};
+use ingest::{BodyKind, Ingest, Parsed};
 use owner::{Destination, Owner};
 use ownership::{Command, OwnerInput};
 pub use ownership::{RelayMail, Shared};
@@ -251,11 +251,9 @@ impl Relay {
 
     /// A turn's worth of work.
     pub fn on_turn(&mut self, out: &mut dyn Outbox<RelayMail>) -> Work {
-        self.inflow.begin_turn();
         self.take_in(out);
-        for (conn, code, response) in self.ingest.parse(&self.shared, &mut self.parser) {
-            self.rejected(code);
-            self.answer_publish(out, conn, response);
+        if !self.inflow.had_large() {
+            self.parse(out);
         }
         self.hand_over(out);
         self.flush_live(out);
@@ -264,12 +262,16 @@ impl Relay {
         }
         self.gather(out);
         self.carry(out);
-        self.owner.run(&mut self.parser);
+        if !self.inflow.had_large() {
+            let largest = self.owner.run(&mut self.parser);
+            self.inflow.deal(largest);
+        }
         self.carry(out);
         self.reader.settle_all(out);
         self.end_claims_of_cut(out);
         self.settle_sessions(out);
         self.inflow.publish(&self.shared);
+        self.inflow.begin_turn();
         self.release(out);
         let reads_on = self.reader.has_requests() || !self.inflow.is_empty();
         if self.owner.has_work() || self.session_cap.has_work() || self.gatherings.has_work() || reads_on {
@@ -278,6 +280,16 @@ impl Relay {
             if self.has_room(out) { Work::Left } else { Work::Held }
         } else {
             Work::Idle
+        }
+    }
+
+    /// Parses what has been posted.
+    fn parse(&mut self, out: &mut dyn Outbox<RelayMail>) {
+        let Parsed { refused, largest } = self.ingest.parse(&self.shared, &mut self.parser);
+        self.inflow.deal(largest);
+        for (conn, code, response) in refused {
+            self.rejected(code);
+            self.answer_publish(out, conn, response);
         }
     }
 
@@ -300,6 +312,7 @@ impl Relay {
     /// Acts on what waits for the reader, as far as this turn may go.
     fn take_in(&mut self, out: &mut dyn Outbox<RelayMail>) {
         while let Some((from, mail, slice)) = self.inflow.take() {
+            let bytes = mail.weight();
             match mail {
                 RelayMail::Fanout(fanout) => {
                     if self.reader.fan_out(out, &fanout, slice) == Delivery::Begun {
@@ -315,6 +328,7 @@ impl Relay {
                     self.act_on(out, from, mail);
                 }
             }
+            self.inflow.deal(bytes);
         }
     }
 

@@ -36,7 +36,7 @@ const EVENTS_PER_TURN: usize = if cfg!(test) { 8 } else { 512 };
 const PAGES_PER_TURN: usize = if cfg!(test) { 2 } else { 16 };
 /// Bytes of events looked at in one go for all page requests together, whoever they are from; those that are left come
 /// first next time.
-const SCAN_BYTES_PER_TURN: usize = 8 * pages::SCAN_BYTES;
+const SCAN_BYTES_PER_TURN: usize = PAGES_PER_TURN / 2 * pages::SCAN_BYTES;
 
 /// Where an effect goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -152,10 +152,12 @@ impl Owner {
         !self.held && (self.current.is_some() || !self.inputs.is_empty())
     }
 
-    /// Acts on inputs until none is left, the budget of a turn is spent, or one is held.
-    pub fn run(&mut self, parser: &mut Parser) {
+    /// Acts on inputs until none is left, the budget of a turn is spent, or one is held. Answers the bytes of the largest
+    /// batch or page.
+    pub fn run(&mut self, parser: &mut Parser) -> usize {
+        let mut largest = 0;
         if self.held {
-            return;
+            return largest;
         }
         let (mut events, mut bytes, mut pages, mut scanned) = (0, 0, 0, 0);
         let (bytes_max, page_bytes) = (self.shared.limits.stage_bytes(), self.shared.limits.page_bytes());
@@ -171,16 +173,18 @@ impl Owner {
                 match step {
                     Step::Held => {
                         self.current = Some(current);
-                        return;
+                        return largest;
                     }
                     Step::Done => {
-                        bytes += current.batch.batch.weight();
+                        let weight = current.batch.batch.weight();
+                        bytes += weight;
+                        largest = weight.max(largest);
                         self.finish(current);
                     }
                 }
                 continue;
             }
-            let Some((from, input)) = self.inputs.pop_front() else { return };
+            let Some((from, input)) = self.inputs.pop_front() else { return largest };
             self.waiting_bytes -= input.weight();
             match input {
                 OwnerInput::Events(batch) => self.begin(from, batch),
@@ -204,6 +208,7 @@ impl Owner {
                     pages += 1;
                     let page = pages::read(&mut self.directory, parser, self.arrival, page_bytes, *request);
                     scanned += page.scanned;
+                    largest = page.scanned.max(largest);
                     let unknown =
                         page.items.iter().filter(|item| matches!(item, pages::PageItem::Unknown { .. })).count();
                     if unknown > 0 {
@@ -218,6 +223,7 @@ impl Owner {
                 }
             }
         }
+        largest
     }
 
     fn begin(&mut self, from: CoreId, batch: Box<OwnedBatch>) {
