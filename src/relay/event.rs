@@ -15,6 +15,7 @@ mod attribute;
 mod fingerprint;
 mod grammar;
 mod parser;
+mod sliced;
 
 use std::ops::Range;
 
@@ -22,6 +23,7 @@ pub use attribute::{ATTRIBUTES, Attribute, Capture, Position, Scalar, Scope, Sev
 pub use fingerprint::Fingerprinter;
 pub use grammar::is_extension_name;
 pub use parser::{EventFault, Parser};
+pub use sliced::SlicedParse;
 
 /// A piece of an event's `raw`, or of its unescaped `text`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -15,11 +15,13 @@ use std::collections::{HashMap, VecDeque};
 use memchr::memchr;
 
 use crate::engine::service::{ConnId, CoreId, Response};
+use crate::wire::json::{JsonFault, JsonFaultKind};
 
 use super::barrier::Barrier;
 use super::claims::ClaimNote;
 use super::error::{Code, Fields, Refusal, json_response};
-use super::event::{Event, EventFault, Parser, Scope};
+use super::event::{Event, EventFault, Parser, Scope, SlicedParse};
+use super::inflow::LARGE_BYTES;
 use super::lines::{LINE_COST, LineCount, is_blank};
 use super::ownership::{OwnedBatch, OwnerInput, Receipt, Shared};
 use super::session_cap::{Answer, Settlement};
@@ -57,11 +59,22 @@ struct Job {
     at: usize,
     /// Lines parsed.
     line: u64,
+    /// The line being parsed, if that is a large one.
+    large: Option<LargeLine>,
     /// Events parsed.
     events: u32,
     /// By owner.
     batches: Vec<Batches>,
     parsed: bool,
+}
+
+/// A line that takes several turns.
+#[derive(Debug)]
+struct LargeLine {
+    bytes: usize,
+    /// With its end.
+    taken: usize,
+    parse: SlicedParse,
 }
 
 /// A POST whose batches are not all acknowledged.
@@ -137,6 +150,7 @@ impl Ingest {
             count: Some(LineCount::default()),
             at: 0,
             line: 0,
+            large: None,
             events: 0,
             batches,
             parsed: false,
@@ -289,33 +303,53 @@ impl Job {
         }
         while !self.parsed && *budget > 0 {
             let rest = self.body.get(self.at..).unwrap_or_default();
-            let (line, taken) = match self.kind {
-                BodyKind::Single => (rest, rest.len()),
-                BodyKind::Lines => match memchr(b'\n', rest) {
-                    Some(end) => (rest.get(..end).unwrap_or_default(), end + 1),
-                    None => (rest, rest.len()),
+            let mut large = self.large.take();
+            let (bytes, taken) = match (&large, self.kind) {
+                (Some(line), _) => (line.bytes, line.taken),
+                (None, BodyKind::Single) => (rest.len(), rest.len()),
+                (None, BodyKind::Lines) => match memchr(b'\n', rest) {
+                    Some(end) => (end, end + 1),
+                    None => (rest.len(), rest.len()),
                 },
             };
+            let line = rest.get(..bytes).unwrap_or_default();
+            let number = self.line + 1;
+            let parsed = if bytes < LARGE_BYTES {
+                *budget = budget.saturating_sub(taken + LINE_COST);
+                if is_blank(line) { Err(BLANK) } else { parser.parse(line) }
+            } else {
+                let LargeLine { parse, .. } =
+                    large.get_or_insert_with(|| LargeLine { bytes, taken, parse: SlicedParse::default() });
+                match parse.walk(line, budget) {
+                    Ok(false) => {
+                        self.large = large;
+                        break;
+                    }
+                    Ok(true) => parser.finish(line, parse),
+                    Err(fault) => Err(fault),
+                }
+            };
             self.at += taken;
-            self.line += 1;
+            self.line = number;
             self.parsed = self.at >= self.body.len();
-            *budget = budget.saturating_sub(taken + LINE_COST);
             *largest = taken.max(*largest);
-            if !is_blank(line) {
-                let event = parser.parse(line).map_err(|fault| refusal_of(&fault, self.line))?;
-                if event.scope() == Scope::Command {
-                    let detail = "commands need a duplex binding: send them over /socket";
-                    let refusal = Refusal::new(Code::ControlRequiresDuplex, detail);
-                    return Err(Refusal { line: Some(self.line), ..refusal });
-                }
-                let owner = owner_of(shared, &event);
-                if let Some(batches) = self.batches.get_mut(usize::from(owner.0)) {
-                    let batch = open_batch(shared, batches, event.raw().len());
-                    batch.batch.push(event);
-                    batch.ordinals.push(self.events);
-                }
-                self.events += 1;
+            let event = match parsed {
+                Ok(event) => event,
+                Err(EventFault::Json(JsonFault { kind: JsonFaultKind::Empty, .. })) => continue,
+                Err(fault) => return Err(refusal_of(&fault, self.line)),
+            };
+            if event.scope() == Scope::Command {
+                let detail = "commands need a duplex binding: send them over /socket";
+                let refusal = Refusal::new(Code::ControlRequiresDuplex, detail);
+                return Err(Refusal { line: Some(self.line), ..refusal });
             }
+            let owner = owner_of(shared, &event);
+            if let Some(batches) = self.batches.get_mut(usize::from(owner.0)) {
+                let batch = open_batch(shared, batches, event.raw().len());
+                batch.batch.push(event);
+                batch.ordinals.push(self.events);
+            }
+            self.events += 1;
         }
         if !self.parsed {
             return Ok(None);
@@ -352,6 +386,9 @@ impl Job {
         all
     }
 }
+
+/// What parsing a line of white space comes to.
+const BLANK: EventFault = EventFault::Json(JsonFault { kind: JsonFaultKind::Empty, at: 0 });
 
 /// The owner that orders this event.
 fn owner_of(shared: &Shared, event: &Event<'_>) -> CoreId {

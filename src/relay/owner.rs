@@ -161,11 +161,7 @@ impl Owner {
         }
         let (mut events, mut bytes, mut pages, mut scanned) = (0, 0, 0, 0);
         let (bytes_max, page_bytes) = (self.shared.limits.stage_bytes(), self.shared.limits.page_bytes());
-        while events < EVENTS_PER_TURN
-            && bytes < bytes_max
-            && pages < PAGES_PER_TURN
-            && scanned < SCAN_BYTES_PER_TURN
-        {
+        while events < EVENTS_PER_TURN && bytes < bytes_max && pages < PAGES_PER_TURN && scanned < SCAN_BYTES_PER_TURN {
             if let Some(mut current) = self.current.take() {
                 let begun = current.next;
                 let step = self.admit(&mut current);

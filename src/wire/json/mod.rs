@@ -16,10 +16,10 @@ mod text;
 
 use std::ops::Range;
 
-pub use scan::{Document, JsonFault, JsonFaultKind, MemberSpan, scan, scan_members};
+pub use scan::{Document, JsonFault, JsonFaultKind, MemberSpan, SlicedScan, scan, scan_members};
 pub use text::{
-    LoneSurrogate, compact, has_line_break, integer, skip_white_space, string_end, unescape, unescape_into, value_end,
-    write_string,
+    LoneSurrogate, compact, compact_some, has_line_break, integer, skip_white_space, string_end, unescape,
+    unescape_into, value_end, write_string,
 };
 
 /// What a JSON value is.

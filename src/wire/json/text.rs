@@ -206,20 +206,28 @@ pub fn has_line_break(text: &[u8]) -> bool {
 
 /// Appends checked text without the white space between its tokens.
 pub fn compact(text: &[u8], out: &mut Vec<u8>) {
-    let mut kept = skip_white_space(text, 0);
+    compact_some(text, 0, usize::MAX, out);
+}
+
+/// Like [`compact`], from `at` on, which is 0 or an earlier answer, for some `bytes`, and to the end of a string that it comes
+/// to. Answers up to where.
+pub fn compact_some(text: &[u8], at: usize, bytes: usize, out: &mut Vec<u8>) -> usize {
+    let some = text.get(..at.saturating_add(bytes)).unwrap_or(text);
+    let mut kept = skip_white_space(some, at);
     let mut at = kept;
-    while let Some(byte) = text.get(at) {
+    while let Some(byte) = some.get(at) {
         match byte {
             b'"' => at = string_end(text, at + 1).unwrap_or(text.len()),
             b' ' | b'\t' | b'\n' | b'\r' => {
-                out.extend_from_slice(text.get(kept..at).unwrap_or_default());
-                kept = skip_white_space(text, at);
+                out.extend_from_slice(some.get(kept..at).unwrap_or_default());
+                kept = skip_white_space(some, at);
                 at = kept;
             }
             _ => at += 1,
         }
     }
-    out.extend_from_slice(text.get(kept..).unwrap_or_default());
+    out.extend_from_slice(text.get(kept..at).unwrap_or_default());
+    at
 }
 
 #[cfg(test)]
@@ -311,6 +319,11 @@ mod tests {
                 spaces.iter().zip(tokens.iter().chain([&""])).flat_map(|(s, t)| [s.as_str(), t]).collect();
             let mut out = Vec::new();
             compact(source.as_bytes(), &mut out);
+            prop_assert_eq!(String::from_utf8(out).unwrap(), tokens.concat());
+            let (mut out, mut at) = (Vec::new(), 0);
+            while at < source.len() {
+                at = compact_some(source.as_bytes(), at, 3, &mut out);
+            }
             prop_assert_eq!(String::from_utf8(out).unwrap(), tokens.concat());
         }
     }
