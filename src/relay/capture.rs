@@ -11,13 +11,13 @@
 //! Invariant: the output is at most the input, plus the attributes and ids that `payload.rs` repeats once each.
 
 mod annotations;
+mod lowering;
 mod payload;
 mod splice;
 
 pub use annotations::{Below, Field, fields, registered_types};
+pub use lowering::Lowering;
 
-use self::payload::Payload;
-use self::splice::Container;
 use super::event::{Capture, Event};
 use crate::wire::json;
 
@@ -42,39 +42,9 @@ pub fn lower(event: &Event<'_>, ceiling: Capture, out: &mut Vec<u8>) -> Lowered 
     if level == event.capture() {
         return Lowered::Unchanged;
     }
-    envelope(event, level, out);
+    let mut all = usize::MAX;
+    Lowering::begin(event, level, out).walk(event, &mut all, out);
     Lowered::Rewritten(level)
-}
-
-/// Writes the event with `data` and `capture` lowered to `level` and everything else as it stands.
-fn envelope(event: &Event<'_>, level: Capture, out: &mut Vec<u8>) {
-    let fields = if level == Capture::None { None } else { fields(event.kind()) };
-    let text = event.raw_text();
-    let mut container = Container::open(text, 0, out);
-    let mut has_capture = false;
-    while let Some(part) = container.next_part() {
-        // Names of an admitted event hold no lone surrogates.
-        let name = json::unescape(part.name).unwrap_or_default();
-        match (name.as_ref(), fields) {
-            ("data", None) => container.leave_out(part),
-            ("data", Some(fields)) => {
-                let payload = Payload::new(event, fields, level);
-                container.write_inside(part, |start, out| payload.write(text, start, out));
-            }
-            ("capture", _) => {
-                has_capture = true;
-                container.write_instead(part, |out| write_level(level, out));
-            }
-            _ => container.keep(part),
-        }
-    }
-    if !has_capture {
-        container.add(|out| {
-            out.extend_from_slice(b"\"capture\":");
-            write_level(level, out);
-        });
-    }
-    container.close();
 }
 
 fn write_level(level: Capture, out: &mut Vec<u8>) {

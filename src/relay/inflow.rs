@@ -108,6 +108,12 @@ impl Inflow {
         self.waiting.push_front((from, mail));
     }
 
+    /// A fan-out is not ready to be delivered: it comes first in the next turn.
+    pub fn pause(&mut self, from: CoreId, mail: RelayMail) {
+        self.put_back(from, mail);
+        self.slice.looks = 0;
+    }
+
     /// A fan-out was delivered whole.
     pub fn finish(&mut self) {
         self.slice.event = 0;

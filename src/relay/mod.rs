@@ -65,7 +65,7 @@ use event::Parser;
 use fanout::Delivery;
 use frames::Binding;
 use gather::{Answered, Asker, Gather, Gathered, Gatherings};
-use inflow::Inflow;
+use inflow::{Inflow, LARGE_BYTES};
 use ingest::{BodyKind, Ingest, Parsed};
 use owner::{Destination, Owner};
 use ownership::{Command, OwnerInput};
@@ -314,6 +314,10 @@ impl Relay {
         while let Some((from, mail, slice)) = self.inflow.take() {
             let bytes = mail.weight();
             match mail {
+                RelayMail::Fanout(fanout) if bytes >= LARGE_BYTES && !self.reader.prepare(&fanout) => {
+                    self.inflow.pause(from, RelayMail::Fanout(fanout));
+                    return;
+                }
                 RelayMail::Fanout(fanout) => {
                     if self.reader.fan_out(out, &fanout, slice) == Delivery::Begun {
                         self.inflow.put_back(from, RelayMail::Fanout(fanout));

@@ -115,7 +115,8 @@ mod tests {
     #[test]
     fn slices_come_to_what_one_go_comes_to() {
         let rest = r#""type":"run.started","time":"2026-01-01T00:00:00Z","source":"s","agent":"a","session":"ü","seq":12345678"#;
-        let data = r#"{"a b":[ 1 , " \" " , {"c":-1.5e10}, [[],{}] ],"text":"long enough for a few slices","u":"\ud800"}"#;
+        let data =
+            r#"{"a b":[ 1 , " \" " , {"c":-1.5e10}, [[],{}] ],"text":"long enough for a few slices","u":"\ud800"}"#;
         let texts = [
             format!(r#"{{"aep":"0.1","id":"1",{rest},"data":{data},"z":true,"b":"\u00e9"}}"#),
             format!("  {{\"aep\" :\r\n\t\"0.1\",\n\n\n\"id\":   \"1\",{rest},\n\"data\":{data}      }}  \n"),

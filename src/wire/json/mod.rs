@@ -18,9 +18,11 @@ use std::ops::Range;
 
 pub use scan::{Document, JsonFault, JsonFaultKind, MemberSpan, SlicedScan, scan, scan_members};
 pub use text::{
-    LoneSurrogate, compact, compact_some, has_line_break, integer, skip_white_space, string_end, unescape,
-    unescape_into, value_end, write_string,
+    LoneSurrogate, ValueWalk, compact, compact_some, has_line_break, integer, skip_white_space, string_end, unescape,
+    unescape_into, write_string,
 };
+
+use text::value_end;
 
 /// What a JSON value is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

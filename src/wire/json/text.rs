@@ -62,26 +62,59 @@ pub fn string_end(bytes: &[u8], mut at: usize) -> Option<usize> {
 }
 
 /// The end of the value that begins at `at`.
-#[must_use]
-pub fn value_end(bytes: &[u8], mut at: usize) -> Option<usize> {
-    let mut depth = 0_usize;
-    loop {
-        match bytes.get(at)? {
-            b'"' => at = string_end(bytes, at + 1)?,
-            b'{' | b'[' => {
-                depth += 1;
-                at += 1;
+pub(super) fn value_end(bytes: &[u8], at: usize) -> Option<usize> {
+    let mut walk = ValueWalk::from(at);
+    walk.go_on(bytes, usize::MAX).then_some(walk.at)
+}
+
+/// A walk over one value of checked text, in slices.
+#[derive(Debug, Clone, Copy)]
+pub struct ValueWalk {
+    at: usize,
+    depth: usize,
+}
+
+impl ValueWalk {
+    /// Of the value that begins at `at`.
+    #[must_use]
+    pub const fn from(at: usize) -> Self {
+        Self { at, depth: 0 }
+    }
+
+    /// How far it has come; in the end, where the value ends.
+    #[must_use]
+    pub const fn at(&self) -> usize {
+        self.at
+    }
+
+    /// Walks on for some `bytes`, and to the end of a string that it comes to. Whether the value has ended; where there is
+    /// none, it never does, and the text is at its end.
+    pub fn go_on(&mut self, text: &[u8], bytes: usize) -> bool {
+        let stop = self.at.saturating_add(bytes);
+        while self.at < stop {
+            let Some(byte) = text.get(self.at) else { return false };
+            match byte {
+                b'"' => self.at = string_end(text, self.at + 1).unwrap_or(text.len()),
+                b'{' | b'[' => {
+                    self.depth += 1;
+                    self.at += 1;
+                }
+                b'}' | b']' => {
+                    let Some(depth) = self.depth.checked_sub(1) else {
+                        self.at = text.len();
+                        return false;
+                    };
+                    self.depth = depth;
+                    self.at += 1;
+                }
+                b',' | b':' | b' ' | b'\t' | b'\n' | b'\r' => self.at += 1,
+                _ => self.at = scalar_end(text, self.at),
             }
-            b'}' | b']' => {
-                depth = depth.checked_sub(1)?;
-                at += 1;
+            if self.depth == 0 {
+                return true;
             }
-            b',' | b':' | b' ' | b'\t' | b'\n' | b'\r' => at += 1,
-            _ => at = scalar_end(bytes, at),
         }
-        if depth == 0 {
-            return Some(at);
-        }
+        false
     }
 }
 
