@@ -463,3 +463,6 @@ const NO_CLAIMANT: &str = "no live connection claims this session";
 const SEVERAL_CLAIMANTS: &str = "several live connections claim this session";
 const NOT_ACCEPTED: &str = "the claimant does not declare this command in control.accepts";
 const TARGET_GONE: &str = "the claimant's connection could not take the command";
+
+#[cfg(test)]
+mod tests;
