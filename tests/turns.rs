@@ -157,6 +157,34 @@ fn a_large_event_among_others_keeps_its_place() {
 }
 
 #[test]
+fn large_messages_of_a_websocket_keep_the_order_of_its_messages() {
+    let relay = Relay::plain();
+    let mut full = Sse::subscribe(&relay, &[]);
+    let mut ws = Ws::hello(&relay, "emitter", "coder");
+    let padding = |byte: &str| format!("{{\"x\":\"{}\"}}", byte.repeat(2 << 20));
+    let sent = [
+        event("s", 1).build(),
+        event("s", 2).data(&padding("a")).build(),
+        event("s", 3).build(),
+        event("s", 4).data(&padding("b")).build(),
+    ];
+    for (index, event) in sent.iter().enumerate() {
+        ws.text(event);
+        // No event at all, a large one that breaks a rule, and a frame that is passed over.
+        if index == 1 {
+            ws.text(format!("{{\"aep\":{}", padding("c")));
+            ws.text(event.replace("\"run.started\"", "\"run\"").replace("\"seq\":2", "\"seq\":-2"));
+            ws.text(event.replace("\"seq\":2", "\"seq\":-2"));
+        }
+    }
+    ws.text(r#"{"type":"ping","t":7}"#);
+    assert_eq!(ws.json()["code"], "invalid-json");
+    assert_eq!(ws.json()["code"], "invalid-event");
+    assert_eq!(ws.json(), serde_json::json!({"type": "pong", "t": 7}));
+    full.expect(&sent);
+}
+
+#[test]
 fn replays_that_match_nothing_hold_no_core() {
     let _alone = alone();
     let relay = one_core();

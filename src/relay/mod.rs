@@ -49,6 +49,7 @@ mod testing;
 
 use std::borrow::Cow;
 use std::cell::Cell;
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime};
@@ -75,6 +76,7 @@ use peer::ByConn;
 use reader::{Reader, Wanted};
 use session_cap::{Answer, SessionCap, Settlement, Step};
 use slow_consumer::REASON_SHUTDOWN;
+use socket::LargeMessage;
 use stream::AskBounds;
 
 /// Settlements gone on with in one go before the turn moves on to its flush.
@@ -97,6 +99,8 @@ pub struct Relay {
     opening: ByConn<Fields>,
     gatherings: Gatherings,
     metrics: Arc<CoreMetrics>,
+    /// Large messages of WebSockets, first to last.
+    messages: VecDeque<LargeMessage>,
     /// WebSockets not read on until there is room for events again.
     parked: Vec<ConnId>,
     /// Claims that lapsed in this turn, to be ended behind the events that displaced them.
@@ -122,6 +126,7 @@ impl Relay {
             opening: ByConn::default(),
             gatherings: Gatherings::default(),
             metrics,
+            messages: VecDeque::new(),
             parked: Vec::new(),
             lapsed: Vec::new(),
             commands: Vec::new(),
@@ -231,6 +236,7 @@ impl Relay {
             && self.owner.is_idle()
             && self.inflow.is_empty()
             && self.gatherings.is_empty()
+            && self.messages.is_empty()
             && self.lapsed.is_empty()
             && self.commands.is_empty()
     }
@@ -253,6 +259,9 @@ impl Relay {
     pub fn on_turn(&mut self, out: &mut dyn Outbox<RelayMail>) -> Work {
         self.take_in(out);
         if !self.inflow.had_large() {
+            self.read_messages(out);
+        }
+        if !self.inflow.had_large() {
             self.parse(out);
         }
         self.hand_over(out);
@@ -273,7 +282,7 @@ impl Relay {
         self.inflow.publish(&self.shared);
         self.inflow.begin_turn();
         self.release(out);
-        let reads_on = self.reader.has_requests() || !self.inflow.is_empty();
+        let reads_on = self.reader.has_requests() || !self.inflow.is_empty() || !self.messages.is_empty();
         if self.owner.has_work() || self.session_cap.has_work() || self.gatherings.has_work() || reads_on {
             Work::Left
         } else if self.ingest.has_jobs() || !self.parked.is_empty() {

@@ -33,10 +33,10 @@ use super::pages;
 /// Events admitted in one go before the turn moves on to its flush; few in tests, so that the simulation meets its edges.
 const EVENTS_PER_TURN: usize = if cfg!(test) { 8 } else { 512 };
 /// Page requests served in one go.
-const PAGES_PER_TURN: usize = if cfg!(test) { 2 } else { 16 };
+const PAGES_PER_TURN: usize = if cfg!(test) { 4 } else { 16 };
 /// Bytes of events looked at in one go for all page requests together, whoever they are from; those that are left come
 /// first next time.
-const SCAN_BYTES_PER_TURN: usize = PAGES_PER_TURN / 2 * pages::SCAN_BYTES;
+const SCAN_BYTES_PER_TURN: usize = if cfg!(test) { pages::SCAN_BYTES } else { 8 * pages::SCAN_BYTES };
 
 /// Where an effect goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -18,6 +18,8 @@ pub struct SlicedParse {
     scan: SlicedScan,
     /// The event without white space, if it came with line breaks.
     compacted: Vec<u8>,
+    /// Why it is no event, once that is known.
+    fault: Option<EventFault>,
 }
 
 /// Positions count from the beginning of the source.
@@ -38,6 +40,14 @@ impl SlicedParse {
     /// # Errors
     /// It is no JSON the relay takes, or no object.
     pub fn walk(&mut self, source: &[u8], budget: &mut usize) -> Result<bool, EventFault> {
+        let walked = self.go_on(source, budget);
+        if let Err(fault) = &walked {
+            self.fault = Some(fault.clone());
+        }
+        walked
+    }
+
+    fn go_on(&mut self, source: &[u8], budget: &mut usize) -> Result<bool, EventFault> {
         loop {
             self.stage = match self.stage {
                 Stage::Through | Stage::CompactedThrough => return Ok(true),
@@ -89,11 +99,14 @@ impl SlicedParse {
 }
 
 impl Parser {
-    /// The event that these bytes are, of which `sliced` has read all.
+    /// The event that these bytes are, of which `sliced` has read all, or up to a fault.
     ///
     /// # Errors
-    /// The first rule of §2 that is broken.
+    /// That fault, or the first rule of §2 that is broken.
     pub fn finish<'a>(&'a mut self, source: &'a [u8], sliced: &'a SlicedParse) -> Result<Event<'a>, EventFault> {
+        if let Some(fault) = &sliced.fault {
+            return Err(fault.clone());
+        }
         let text = if matches!(sliced.stage, Stage::CompactedThrough) { &sliced.compacted } else { source };
         let (document, members) = sliced.scan.finish(text)?;
         self.reset();
@@ -137,7 +150,10 @@ mod tests {
                     match sliced.walk(source, &mut budget) {
                         Ok(true) => break parser.finish(source, &sliced),
                         Ok(false) => assert_eq!(budget, 0),
-                        Err(fault) => break Err(fault),
+                        Err(fault) => {
+                            assert_eq!(seen(parser.finish(source, &sliced)), Err(fault.clone()));
+                            break Err(fault);
+                        }
                     }
                 };
                 assert_eq!(seen(result), seen(whole.parse(source)), "{} by {slice}", source.escape_ascii());

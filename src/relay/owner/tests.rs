@@ -1,3 +1,5 @@
+//! All replays of a core share what one turn may look at.
+
 use super::*;
 use crate::limits::Limits;
 use crate::relay::event::Fingerprinter;
@@ -54,8 +56,8 @@ fn replays_that_match_nothing_share_what_a_turn_may_look_at() {
         owner.run(&mut parser);
         let pages = pages(&mut owner);
         let scanned: usize = pages.iter().map(|page| page.scanned).sum();
-        // The last page begun may take what one may.
-        assert!(scanned < SCAN_BYTES_PER_TURN + 2 * SCAN_BYTES, "{scanned} bytes in one go");
+        // The last page begun may take what one may, and one event more.
+        assert!(scanned < SCAN_BYTES_PER_TURN + SCAN_BYTES + 500, "{scanned} bytes in one go");
         for page in pages {
             assert!(page.items.iter().all(|item| matches!(item, pages::PageItem::Session { .. })));
             served[page.sub.slot as usize] += page.scanned;
