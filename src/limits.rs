@@ -72,7 +72,7 @@ pub struct Limits {
 
 /// Bytes a body must bring per second once `body_time` is over; under it 408.
 pub const BODY_BYTES_PER_SECOND_MIN: usize = 1024;
-/// Header fields of one request; over it 431.
+/// Header fields of one request; over it 431, naming this number.
 pub const HEADER_FIELDS_MAX: usize = 100;
 /// Fragments of one WebSocket message; over it close code 1009.
 pub const FRAGMENTS_MAX: usize = 65_536;

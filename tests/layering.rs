@@ -31,7 +31,10 @@ const HOMES: &[(&[&str], &[&str])] = &[
     (&["Instant::now", ".elapsed()"], &["engine/core.rs"]),
     (&["SystemTime::now"], &["engine/core.rs", "ops/", "server.rs"]),
     (&["std::fs", "File::open"], &["engine/listener.rs", "ops/config/"]),
-    (&["std::net", "TcpListener", "TcpStream"], &["engine/", "ops/config.rs", "ops/origins.rs", "server.rs"]),
+    (
+        &["std::net", "TcpListener", "TcpStream"],
+        &["engine/", "ops/config.rs", "ops/hosts.rs", "ops/origins.rs", "server.rs"],
+    ),
     (&["std::env"], &["ops/config.rs"]),
     (&["std::thread", "thread::"], &["engine/", "ops/shutdown.rs", "ops/machine.rs", "server.rs"]),
     (&["thread::sleep"], &[]),

@@ -349,6 +349,7 @@ fn head_fault(fault: HeadFault) -> HttpFault {
         HeadFault::Version => HttpFault::Version,
         HeadFault::UriTooLong => HttpFault::UriTooLong,
         HeadFault::HeadTooLarge => HttpFault::HeadTooLarge,
+        HeadFault::TooManyFields => HttpFault::TooManyFields,
     }
 }
 

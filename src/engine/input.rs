@@ -353,8 +353,10 @@ const fn ending_of(fault: HttpFault) -> Ending {
         HttpFault::Busy => Ending::Refused,
         HttpFault::Draining => Ending::Drain,
         HttpFault::BodyTooLarge(_) | HttpFault::Expectation => Ending::Complete,
-        HttpFault::Malformed(_) | HttpFault::Version | HttpFault::UriTooLong | HttpFault::HeadTooLarge => {
-            Ending::ProtocolError
-        }
+        HttpFault::Malformed(_)
+        | HttpFault::Version
+        | HttpFault::UriTooLong
+        | HttpFault::HeadTooLarge
+        | HttpFault::TooManyFields => Ending::ProtocolError,
     }
 }

@@ -47,7 +47,8 @@ mod token;
 mod websocket;
 mod write_queue;
 
-use std::io::Result;
+use std::fmt;
+use std::io::Error;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
@@ -96,11 +97,39 @@ impl Stopper {
     }
 }
 
+/// Why an engine did not start.
+#[derive(Debug)]
+pub enum StartError {
+    /// The address cannot be listened on: the port is taken, or the address is not of this machine.
+    Listen(SocketAddr, Error),
+    /// A core could not be set up, mostly for want of descriptors.
+    Core(Error),
+    /// There is no thread for a core, of so many: too little memory, or a limit of processes.
+    Thread(usize, Error),
+}
+
+impl fmt::Display for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Listen(address, error) => write!(f, "cannot listen on {address}: {error}"),
+            Self::Core(error) => write!(f, "cannot set up a core: {error}"),
+            Self::Thread(cores, error) => {
+                write!(
+                    f,
+                    "cannot start a thread for each of AEP_CORES={cores} cores: {error} (limits of threads and memory)"
+                )
+            }
+        }
+    }
+}
+
+impl std::error::Error for StartError {}
+
 impl Engine {
     /// Takes the port and starts a thread per core, each with a service of its own. When this returns, clients are served.
     ///
     /// # Errors
-    /// The port is taken or the address is not of this machine, or the process lacks descriptors or threads.
+    /// See [`StartError`]. Cores that have started by then go on until the process ends.
     ///
     /// # Panics
     /// With no core, or more than [`crate::limits::CORES_MAX`].
@@ -108,12 +137,13 @@ impl Engine {
         config: EngineConfig,
         metrics: &Metrics,
         mut service: impl FnMut(CoreId) -> S,
-    ) -> Result<Self> {
+    ) -> Result<Self, StartError> {
         let cores = config.cores;
-        let (address, listeners) = listener::bind(config.address, cores)?;
-        let polls = (0..cores).map(|_| Poll::new()).collect::<Result<Vec<_>>>()?;
+        let (address, listeners) =
+            listener::bind(config.address, cores).map_err(|error| StartError::Listen(config.address, error))?;
+        let polls = (0..cores).map(|_| Poll::new()).collect::<Result<Vec<_>, Error>>().map_err(StartError::Core)?;
         let bells = polls.iter().map(|poll| Ok(Bell::new(Waker::new(poll.registry(), token::WAKER)?)));
-        let bells: Arc<[Bell]> = bells.collect::<Result<Vec<_>>>()?.into();
+        let bells: Arc<[Bell]> = bells.collect::<Result<Vec<_>, Error>>().map_err(StartError::Core)?.into();
         let throttle = pacing::throttle(&config.limits);
         let process = Arc::new(Process::new(config.limits, bells.clone(), throttle));
         let (to, incoming): (Vec<_>, Vec<_>) = (0..cores).map(|_| unbounded()).unzip();
@@ -125,10 +155,11 @@ impl Engine {
             let metrics = metrics.core(usize::from(core.0));
             let process = process.clone();
             let parts = Parts { core, poll, listener, process, mailbox, handover, metrics, clock };
-            ready.push(Core::new(parts, service(core))?);
+            ready.push(Core::new(parts, service(core)).map_err(StartError::Core)?);
         }
         let spawn = |(index, core)| thread::Builder::new().name(format!("core-{index}")).spawn(move || run(core));
-        let threads = ready.into_iter().enumerate().map(spawn).collect::<Result<Vec<_>>>()?;
+        let threads = ready.into_iter().enumerate().map(spawn).collect::<Result<Vec<_>, Error>>();
+        let threads = threads.map_err(|error| StartError::Thread(cores, error))?;
         Ok(Self { address, process, threads })
     }
 

@@ -37,7 +37,7 @@ impl<M: Mail> Outbox<M> for Io<M> {
     }
 
     fn open_event_stream(&mut self, id: ConnId, open: EventStreamOpen) {
-        let now = self.now;
+        let (now, date) = (self.now, self.date);
         let Some(conn) = self.connection(id) else { return };
         let Half::Http(half) = &conn.half else { return };
         let Some(to) = half.reply_to() else {
@@ -47,7 +47,7 @@ impl<M: Mail> Outbox<M> for Io<M> {
         let framing = StreamFraming::of(to.version);
         self.queue_head(id, |out| {
             // The stream is the last answer of its connection: what came behind its request is read past.
-            encode_event_stream_head(out, ReplyTo { keep_alive: false, ..to }, &open.fields);
+            encode_event_stream_head(out, ReplyTo { keep_alive: false, ..to }, date, &open.fields);
             framing.encode(out, open.first);
         });
         let half = EventStream::new(&open, framing, now, id.slot);

@@ -194,8 +194,10 @@ pub enum HttpFault {
     Version,
     /// The request line alone is over the head limit. 414.
     UriTooLong,
-    /// The head is over its limit. 431.
+    /// The head is over its limit of bytes. 431.
     HeadTooLarge,
+    /// The head has more than [`crate::limits::HEADER_FIELDS_MAX`] fields. 431.
+    TooManyFields,
     /// An `Expect` other than `100-continue`. 417.
     Expectation,
     /// The body is over this many bytes. 413.

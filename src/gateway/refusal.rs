@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 
 use crate::engine::service::{HttpFault, Response};
+use crate::limits::HEADER_FIELDS_MAX;
 use crate::relay::error::{Code, Fields, Refusal};
 
 /// Seconds after which a refused client may come back.
@@ -15,6 +16,9 @@ pub(super) fn of_fault(fault: HttpFault, mut fields: Fields) -> Response {
         HttpFault::Version => Refusal::new(Code::VersionNotSupported, "HTTP/1.1 and HTTP/1.0 only"),
         HttpFault::UriTooLong => Refusal::new(Code::UriTooLong, "AEP_HEAD_BYTES: the request line is too long"),
         HttpFault::HeadTooLarge => Refusal::new(Code::HeadTooLarge, "AEP_HEAD_BYTES: the request head is too large"),
+        HttpFault::TooManyFields => {
+            Refusal::new(Code::HeadTooLarge, format!("more than {HEADER_FIELDS_MAX} header fields"))
+        }
         HttpFault::Expectation => Refusal::new(Code::ExpectationFailed, "expect: only 100-continue"),
         HttpFault::BodyTooLarge(max) => {
             Refusal::new(Code::PayloadTooLarge, format!("AEP_MAX_BODY: more than {max} bytes in one body"))

@@ -160,7 +160,7 @@ impl Service for Demo {
             HttpFault::Malformed(_) => 400,
             HttpFault::Version => 505,
             HttpFault::UriTooLong => 414,
-            HttpFault::HeadTooLarge => 431,
+            HttpFault::HeadTooLarge | HttpFault::TooManyFields => 431,
             HttpFault::Expectation => 417,
             HttpFault::BodyTooLarge(_) => 413,
             HttpFault::Timeout => 408,

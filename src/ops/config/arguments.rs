@@ -44,6 +44,10 @@ pub struct RawConfig {
     /// scheme://host:port [AEP_ORIGINS, default *]
     #[arg(long, value_name = "ORIGINS", help_heading = "Access")]
     pub origins: Option<String>,
+    /// Hosts that requests may be for, against DNS rebinding: names or addresses without port, separated by commas; the
+    /// address bound is one of them anyway, any other Host is answered 421 [AEP_HOSTS, default: no check]
+    #[arg(long, value_name = "HOSTS", help_heading = "Access")]
+    pub hosts: Option<String>,
 
     /// Events kept per session; the lowest position leaves first [AEP_BUFFER, default 10000]
     #[arg(long, value_name = "COUNT", help_heading = "Replay", allow_negative_numbers = true)]
