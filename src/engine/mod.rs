@@ -64,6 +64,7 @@ use self::mailbox::Bell;
 use self::process::Process;
 use self::service::{CoreId, Service};
 use crate::limits::Limits;
+use crate::ops::log;
 use crate::ops::metrics::Metrics;
 
 /// What an engine is started with.
@@ -161,6 +162,7 @@ fn run<S: Service>(core: Core<S>) -> Outcome {
     std::mem::forget(guard);
     result.unwrap_or_else(|error| {
         error!(%error, "the poll of a core failed");
+        log::flush();
         std::process::abort()
     })
 }
