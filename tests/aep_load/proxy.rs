@@ -12,7 +12,7 @@ const VICTIM: usize = 3;
 
 /// What is done to the stream.
 #[derive(Debug, Clone, Copy)]
-pub enum Fault {
+pub(crate) enum Fault {
     None,
     /// A bit of the byte so far behind this text, in the message.
     Bit(&'static str, usize),
@@ -39,7 +39,7 @@ enum Binding {
 }
 
 /// Starts a proxy for that relay; ends with the process.
-pub fn start(relay: SocketAddr, fault: Fault) -> SocketAddr {
+pub(crate) fn start(relay: SocketAddr, fault: Fault) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     thread::spawn(move || {

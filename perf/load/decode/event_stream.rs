@@ -85,6 +85,14 @@ impl EventStream {
     }
 }
 
+/// The fields of a message, as far as an event has them.
+#[derive(Debug, Default)]
+struct Fields<'a> {
+    data: Option<&'a [u8]>,
+    id: Option<&'a [u8]>,
+    name: Option<&'a [u8]>,
+}
+
 /// Messages out of a body's pieces.
 #[derive(Debug)]
 struct Messages {
@@ -133,7 +141,7 @@ impl Messages {
     /// Handles one message, its blank line included.
     fn on_message(&mut self, message: &[u8], on: &mut dyn FnMut(Said<'_>)) -> Result<(), Fault> {
         let strange = || Fault::new(format!("no message of a relay's event stream: {}", beginning(message)));
-        let (mut data, mut id, mut name): (Option<&[u8]>, Option<&[u8]>, Option<&[u8]>) = (None, None, None);
+        let mut fields = Fields::default();
         let mut is_comment = false;
         self.joined.clear();
         let mut rest = message.get(..message.len() - 1).unwrap_or_default();
@@ -147,9 +155,9 @@ impl Messages {
                 None => value,
             };
             let first = match field {
-                b"data:" => data.replace(value),
-                b"id:" => id.replace(value),
-                b"event:" => name.replace(value),
+                b"data:" => fields.data.replace(value),
+                b"id:" => fields.id.replace(value),
+                b"event:" => fields.name.replace(value),
                 b":" => {
                     is_comment = true;
                     let is_known = on_comment(value, on);
@@ -175,14 +183,14 @@ impl Messages {
             }
         }
         if !self.is_relay {
-            match data {
+            match fields.data {
                 Some(line) if self.joined.is_empty() => on(Said::Event(line, None)),
                 Some(_) => on(Said::Event(&self.joined, None)),
                 None => {}
             }
             return Ok(());
         }
-        match (data, id, name) {
+        match (fields.data, fields.id, fields.name) {
             (Some(data), Some(id), Some(name)) if !is_comment => on(Said::Event(data, Some(Labels { id, name }))),
             (None, None, None) if is_comment => {}
             _ => return Err(strange()),
