@@ -54,7 +54,6 @@ use std::thread::{self, JoinHandle};
 
 use ::mio::{Poll, Waker};
 use crossbeam_channel::unbounded;
-use tracing::error;
 
 pub use drain::Outcome;
 
@@ -64,7 +63,6 @@ use self::mailbox::Bell;
 use self::process::Process;
 use self::service::{CoreId, Service};
 use crate::limits::Limits;
-use crate::ops::log;
 use crate::ops::metrics::Metrics;
 
 /// What an engine is started with.
@@ -158,13 +156,10 @@ impl Engine {
 /// sessions would be a black hole for everybody else.
 fn run<S: Service>(core: Core<S>) -> Outcome {
     let guard = AbortOnPanic;
-    let result = core.run();
+    // As a panic, since its message is waited for before the end; the log's lines are not.
+    let outcome = core.run().unwrap_or_else(|error| panic!("the poll of a core failed: {error}"));
     std::mem::forget(guard);
-    result.unwrap_or_else(|error| {
-        error!(%error, "the poll of a core failed");
-        log::flush();
-        std::process::abort()
-    })
+    outcome
 }
 
 struct AbortOnPanic;
