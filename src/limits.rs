@@ -98,6 +98,11 @@ pub const REMEMBERED_BYTES_MAX: usize = 16 << 20;
 /// A session with a longer name is not among the positions of a `closing` frame: these are kept for every consumer, and
 /// their names shall not outweigh what is delivered.
 pub const CLOSING_NAME_BYTES_MAX: usize = 4 << 10;
+/// Bytes of log lines that wait for whoever reads standard error; further lines are left out and counted, and the log says so.
+/// As much again is being written.
+pub const LOG_BYTES_MAX: usize = 256 << 10;
+/// How long a process that ends waits for its last log lines to be taken, unless nothing has been taken for as long already.
+pub const LOG_EXIT_TIME: Duration = Duration::from_millis(500);
 /// Cores of one process: positions of cores fit one mask.
 pub const CORES_MAX: usize = 64;
 /// Bytes that extra framing may add to one message in a write queue.

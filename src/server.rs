@@ -3,7 +3,6 @@
 //! Start: configuration → what all cores share → listening cores, each with a gateway in front of a relay → signals →
 //! the boot line. Stop: a signal → the engine drains (`engine/drain.rs` holds the order) → exit status.
 
-use std::io::Write as _;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -13,6 +12,7 @@ use crate::engine::{Engine, EngineConfig, Outcome, StartError};
 use crate::gateway::{Gateway, GatewayConfig};
 use crate::ops::auth::Access;
 use crate::ops::config::Config;
+use crate::ops::log::{self, Lines};
 use crate::ops::metrics::Metrics;
 use crate::ops::shutdown;
 use crate::relay::{Relay, Shared};
@@ -31,7 +31,7 @@ pub fn run(config: Config) -> ExitCode {
         Ok(running) => running.serve(),
         Err(error) => {
             // Said whatever the log level: whoever starts a process that does not come up has to learn why.
-            let _unread = writeln!(std::io::stderr(), "aep-relay: {error}");
+            log::say(format_args!("aep-relay: {error}"));
             ExitCode::FAILURE
         }
     }
@@ -73,10 +73,18 @@ impl Running {
             tracing::error!("cannot listen for signals: {error}");
             return ExitCode::FAILURE;
         }
-        // Whoever started the process may have closed its end; the relay serves all the same.
-        let mut stdout = std::io::stdout();
-        let _unread = writeln!(stdout, "{boot_line}").and_then(|()| stdout.flush());
-        match engine.join() {
+        // Whoever started the process may have closed its end, or read it never; the relay serves all the same.
+        let stdout = match Lines::to(std::io::stdout(), "boot-line") {
+            Ok(stdout) => stdout,
+            Err(error) => {
+                log::say(format_args!("aep-relay: cannot start a thread: {error}"));
+                return ExitCode::FAILURE;
+            }
+        };
+        stdout.push(format!("{boot_line}\n").as_bytes());
+        let outcome = engine.join();
+        stdout.flush();
+        match outcome {
             Outcome::Drained => {
                 tracing::info!("drained");
                 ExitCode::SUCCESS

@@ -55,7 +55,6 @@ use std::thread::{self, JoinHandle};
 
 use ::mio::{Poll, Waker};
 use crossbeam_channel::unbounded;
-use tracing::error;
 
 pub use drain::Outcome;
 
@@ -188,12 +187,10 @@ impl Engine {
 /// sessions would be a black hole for everybody else.
 fn run<S: Service>(core: Core<S>) -> Outcome {
     let guard = AbortOnPanic;
-    let result = core.run();
+    // As a panic, since its message is waited for before the end; the log's lines are not.
+    let outcome = core.run().unwrap_or_else(|error| panic!("the poll of a core failed: {error}"));
     std::mem::forget(guard);
-    result.unwrap_or_else(|error| {
-        error!(%error, "the poll of a core failed");
-        std::process::abort()
-    })
+    outcome
 }
 
 struct AbortOnPanic;

@@ -18,7 +18,7 @@ use clap::Parser;
                   an empty variable is unset. Sizes are bytes, plain or with KiB, MiB or GiB; times are seconds, \
                   fractions allowed. A wrong value ends the start with one line and exit status 2.\n\n\
                   The token itself has no flag, because every user can read a process's arguments: set AEP_TOKEN, or \
-                  name a file. SIGTERM or SIGINT drains and exits 0; a drain that takes too long, or a second signal, \
+                  name a file. SIGTERM, SIGINT or SIGHUP drains and exits 0; a drain that takes too long, or a second signal, \
                   exits 1."
 )]
 pub struct RawConfig {
