@@ -71,7 +71,7 @@ pub struct RawConfig {
     /// From a request's first byte to the end of its head; over it 408 [AEP_HEAD_TIME, default 10]
     #[arg(long, value_name = "SECONDS", help_heading = "Requests", allow_negative_numbers = true)]
     pub head_time: Option<String>,
-    /// For the body, which then must keep 1 KiB/s; over it 408 [AEP_BODY_TIME, default 30]
+    /// For a body or WebSocket message, which then must keep 1 KiB/s over ten seconds; else 408 or 1008 [AEP_BODY_TIME, default 30]
     #[arg(long, value_name = "SECONDS", help_heading = "Requests", allow_negative_numbers = true)]
     pub body_time: Option<String>,
     /// A kept-alive connection without a request is closed after this [AEP_IDLE_TIME, default 75]
