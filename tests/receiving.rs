@@ -35,6 +35,22 @@ fn post_head(bytes: usize) -> String {
     format!("POST /events HTTP/1.1\r\nHost: r\r\nContent-Type: application/json\r\nContent-Length: {bytes}\r\n\r\n")
 }
 
+/// Uploads that use the room for a MiB up with what never waits, and stand still.
+fn crowd(relay: &Relay) -> Vec<Http> {
+    const EACH: usize = 16_000;
+    let before = relay.metric("bytes_in", "");
+    let crowd: Vec<Http> = (0..80)
+        .map(|_| {
+            let mut http = Http::connect(relay);
+            http.send(post_head(MIB));
+            http.send([b' '; EACH]);
+            http
+        })
+        .collect();
+    wait_for_bytes(relay, before, crowd.len() * EACH);
+    crowd
+}
+
 /// The relay has read at least so many bytes since it had read `before`.
 fn wait_for_bytes(relay: &Relay, before: u64, bytes: usize) {
     wait_until("the relay has read that", || relay.metric("bytes_in", "") >= before + bytes as u64);
@@ -178,7 +194,7 @@ fn who_waits_for_memory_in_vain_is_told_in_its_own_time() {
     const EACH: usize = 10;
     let relay = narrow_relay(1);
     let large = event_of(MIB, "s");
-    let _holders = [post_holder(&relay, &large, HELD), post_holder(&relay, &large, FREE * 4)];
+    let holders = crowd(&relay);
     // One after the other is read on for a second, and stands still; the others have waited for theirs by then.
     let mut posts = Vec::new();
     let mut messages = Vec::new();
@@ -213,7 +229,7 @@ fn who_waits_for_memory_in_vain_is_told_in_its_own_time() {
     }
     assert!(refused >= EACH / 2, "{refused} of {EACH} have waited in vain");
     // Nobody is left, and there is room again.
-    drop((posts, messages));
+    drop((posts, messages, holders));
     relay.post(&large).expect(202, r#"{"accepted":1}"#);
 }
 
@@ -222,30 +238,34 @@ fn who_is_read_on_beyond_the_bound_and_stands_still_makes_way() {
     for websocket in [false, true] {
         let relay = narrow_relay(60);
         let mut watcher = Ws::consumer(&relay, "{}");
-        let large: Vec<String> = ["a", "b", "c", "d"].iter().map(|name| event_of(MIB, name)).collect();
-        let _held = post_holder(&relay, &large[0], HELD);
-        let rest = |index: usize| &large[index].as_bytes()[HELD / 2..];
-        let expect = |watcher: &mut Ws, index: usize| watcher.expect(&large[index..=index]);
+        let large: Vec<String> = (0..6).map(|index| event_of(MIB, &format!("s{index}"))).collect();
+        let _held = crowd(&relay);
+        let half = |index: usize| post_holder(&relay, &large[index], HELD / 2);
+        let finish = |mut http: Http, index: usize| {
+            http.send(&large[index].as_bytes()[HELD / 2..]);
+            http.response().expect(202, r#"{"accepted":1}"#);
+        };
+        let mut came = |index: usize| assert!(watcher.message() == large[index], "{index} is not next");
         // Read on, it goes on whenever it likes, for nobody waits.
-        let mut first = post_holder(&relay, &large[1], HELD / 2);
-        first.send(rest(1));
-        first.response().expect(202, r#"{"accepted":1}"#);
-        expect(&mut watcher, 1);
+        finish(half(0), 0);
+        came(0);
         // It stands still while another waits, which is served; and it goes on behind that.
-        let mut first = post_holder(&relay, &large[1], HELD / 2);
+        let first = half(1);
         if websocket {
             let mut ws = message_holder(&relay, &large[2], HELD);
-            ws.send(&frame_bytes(true, opcode::TEXT, large[2].as_bytes())[large[2].len() + 14 - (MIB - HELD)..]);
+            let frame = frame_bytes(true, opcode::TEXT, large[2].as_bytes());
+            ws.send(&frame[frame.len() - (MIB - HELD)..]);
+            ws.sync();
         } else {
             relay.post(&large[2]).expect(202, r#"{"accepted":1}"#);
         }
-        expect(&mut watcher, 2);
-        first.send(rest(1));
-        first.response().expect(202, r#"{"accepted":1}"#);
+        came(2);
+        finish(first, 1);
+        came(1);
         // With two of them standing still a third one is served, and one of the two has to go.
-        let mut stalled = [post_holder(&relay, &large[1], HELD / 2), post_holder(&relay, &large[2], HELD / 2)];
-        relay.post(&large[3]).expect(202, r#"{"accepted":1}"#);
-        expect(&mut watcher, 3);
+        let mut stalled = [half(3), half(4)];
+        relay.post(&large[5]).expect(202, r#"{"accepted":1}"#);
+        came(5);
         for http in &stalled {
             http.stream().set_nonblocking(true).unwrap();
         }

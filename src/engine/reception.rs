@@ -2,8 +2,8 @@
 //!
 //! Sans-IO: it is told what came and when, and judges when asked. What happens then is `receiving.rs`'s business.
 //!
-//! - A reception has its time, whatever it brings. After that it goes on as long as it has brought [`QUOTA_BYTES`] within
-//!   the last [`QUOTA_TIME`]: `until` is moved on by each quota, never by more than that time, so what came early earns no
+//! - A reception has its time, whatever it brings. After that it goes on as long as it has brought [`QUOTA_BYTES`] (less if
+//!   all its time is less) within the last [`QUOTA_TIME`]: `until` is moved on by each quota, never by more than that time, so what came early earns no
 //!   standing still.
 //! - While it waits for memory its own pace is not judged. It waits for as long as it may take, in one piece.
 //! - Who has read on borrowed room is looked at every [`FAVOUR_TIME`].
@@ -23,8 +23,8 @@ const QUOTA_TIME: Duration = Duration::from_secs(BODY_RATE_TIME.as_secs() + 1);
 pub(super) struct Reception {
     /// Content that has come.
     bytes: usize,
-    /// Content that had come when the present quota began.
-    quota_from: usize,
+    /// Content that completes the present quota.
+    quota_at: usize,
     /// When it is late, unless it waits.
     until: Deadline,
     /// When it has waited for too long; some exactly while it waits.
@@ -47,7 +47,8 @@ pub(super) enum Standing {
 impl Reception {
     /// It begins, and has that much time.
     pub(super) fn new(now: Now, time: Duration) -> Self {
-        Self { bytes: 0, quota_from: 0, until: now.after(time), waits_until: None, looked_at: None }
+        let first = BODY_BYTES_PER_SECOND_MIN * time.min(BODY_RATE_TIME).as_millis() as usize / 1000;
+        Self { bytes: 0, quota_at: first.max(1), until: now.after(time), waits_until: None, looked_at: None }
     }
 
     /// So many bytes of content have come altogether.
@@ -58,8 +59,8 @@ impl Reception {
         self.bytes = bytes;
         // What stood still on our side begins anew.
         let waited = self.waits_until.take().is_some();
-        if waited || bytes - self.quota_from.min(bytes) >= QUOTA_BYTES {
-            self.quota_from = bytes;
+        if waited || bytes >= self.quota_at {
+            self.quota_at = bytes + QUOTA_BYTES;
             self.until = self.until.max(now.after(QUOTA_TIME));
         }
     }
@@ -125,6 +126,16 @@ mod tests {
         assert_eq!(reception.deadline(), Deadline(30_500));
         assert_eq!(at(&mut reception, 30), Standing::Good);
         assert_eq!(at(&mut reception, 31), Standing::TooSlow);
+    }
+
+    #[test]
+    fn with_less_time_than_the_rate_is_judged_over_the_rate_is_the_same() {
+        let passes = |bytes| {
+            let mut reception = Reception::new(Now(0), Duration::from_secs(2));
+            reception.on_bytes(bytes, Now(1_900));
+            at(&mut reception, 2) == Standing::Good
+        };
+        assert!(passes(2048) && !passes(2047));
     }
 
     #[test]
