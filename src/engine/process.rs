@@ -98,7 +98,7 @@ impl Favour {
 
     /// No connection of the same core: none has the last slot there could be.
     const fn nobody(self) -> Self {
-        Self(self.0 | (1 << Self::CORE_SHIFT) - 1)
+        Self(self.0 | ((1 << Self::CORE_SHIFT) - 1))
     }
 }
 

@@ -108,7 +108,7 @@ pub struct RawConfig {
     /// Events being delivered, for each core [AEP_DELIVERY_BYTES, default 64MiB]
     #[arg(long, value_name = "BYTES", help_heading = "Memory", allow_negative_numbers = true)]
     pub delivery_bytes: Option<String>,
-    /// Bodies and messages being received, all together; beyond it senders wait [AEP_RECEIVE_BYTES, default 512MiB]
+    /// Bodies and messages being received, all together; beyond it senders wait, then 503 or 1013 [AEP_RECEIVE_BYTES, default 512MiB]
     #[arg(long, value_name = "BYTES", help_heading = "Memory", allow_negative_numbers = true)]
     pub receive_bytes: Option<String>,
     /// What all connections subscribe to and claim, together; beyond it subscriptions are refused and claims lapse
