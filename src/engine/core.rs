@@ -248,7 +248,8 @@ impl<S: Service> Core<S> {
             count_backlog(&self.io.process, &self.io.metrics, conn.queue.backlog_bytes(), 0);
             conn.queue.clear(&mut self.io.blocks);
             self.io.process.count_receiving(conn.receiving_bytes, 0);
-            self.io.process.unfavour(self.io.favour(id));
+            self.io.process.count_borrower(conn.flags.borrows, false);
+            self.io.process.unfavour(self.io.favour(id), self.io.now);
             if conn.flags.counted {
                 self.io.process.unplace(self.io.core);
                 self.io.metrics.connections.lower(conn.kind());

@@ -21,7 +21,7 @@ use crate::engine::service::{ConnId, CoreId, Ending, Mail, Response, WebSocketUp
 use crate::engine::socket::Socket;
 use crate::engine::timer_wheel::TimerWheel;
 use crate::engine::websocket::WebSocket;
-use crate::limits::{CLOSE_TIME, DISCARD_TIME};
+use crate::limits::{CLOSE_TIME, DISCARD_TIME, RECEIVE_BYTES_FREE};
 use crate::ops::metrics::CoreMetrics;
 use crate::wire::http1::response::{ReplyTo, encode_interim_continue, encode_response, encode_switch_to_websocket};
 use crate::wire::http1::{Date, Version};
@@ -57,8 +57,8 @@ pub(super) struct Io<M> {
 pub(super) struct Lists {
     /// Input may be there and can be used.
     pub(super) input: VecDeque<ConnId>,
-    /// Input is there; the process receives too much already.
-    pub(super) starved: Vec<ConnId>,
+    /// Input is there; the process receives too much already. Who has waited longest comes first.
+    pub(super) starved: VecDeque<ConnId>,
     /// Answers are queued: these go first.
     pub(super) answers: VecDeque<ConnId>,
     /// Messages are queued.
@@ -148,8 +148,11 @@ impl<M: Mail> Io<M> {
                 self.process.count_receiving(conn.receiving_bytes, now);
                 conn.receiving_bytes = now;
             }
-            if now == 0 {
-                self.process.unfavour(Favour::of(self.core, id));
+            let borrows = conn.is_borrowing();
+            let borrowed = std::mem::replace(&mut conn.flags.borrows, borrows);
+            self.process.count_borrower(borrowed, borrows);
+            if conn.received_bytes().is_none_or(|received| received < RECEIVE_BYTES_FREE) {
+                self.process.unfavour(Favour::of(self.core, id), self.now);
             }
         }
     }
@@ -329,6 +332,7 @@ impl<M: Mail> Io<M> {
             conn.phase = Phase::Finishing(farewell);
             conn.ending.get_or_insert(ending);
             conn.leftover = None;
+            conn.flags.starved = false;
             conn.timers.alarm = NEVER;
             self.set_deadline(id, farewell.deadline(now));
             self.count_receiving(id);

@@ -22,7 +22,7 @@
 //!
 //! `core.rs` has the turn; `input.rs` and `flush.rs` the two directions; `http.rs`, `websocket.rs` and `event_stream.rs` what
 //! connections speak, without sockets; `blocks.rs` and `write_queue.rs` how one copy of an event reaches a thousand
-//! consumers; `pacing.rs` who has to wait for whom; `drain.rs` the end.
+//! consumers; `receiving.rs` who may send how much, and how slowly; `pacing.rs` who has to wait for whom; `drain.rs` the end.
 
 mod accept;
 mod blocks;
@@ -40,6 +40,8 @@ mod mailbox;
 mod outbox;
 mod pacing;
 mod process;
+mod receiving;
+mod reception;
 pub mod service;
 mod socket;
 pub mod timer_wheel;

@@ -248,6 +248,7 @@ impl Gateway {
             accept,
             fields,
             message_bytes_max: self.relay.shared().limits.body_bytes_max,
+            first_message_bytes_max: self.relay.shared().limits.hello_bytes_max,
             ping_interval: PING_INTERVAL,
             silence_max: PEER_SILENCE_MAX,
         })

@@ -25,9 +25,12 @@ pub(super) fn of_fault(fault: HttpFault, mut fields: Fields) -> Response {
         }
         HttpFault::Timeout => Refusal::new(Code::Timeout, "the request came in too slowly"),
         HttpFault::Busy => Refusal::new(Code::Busy, "AEP_MAX_CONNECTIONS: too many connections"),
+        HttpFault::NoRoom => {
+            Refusal::new(Code::Busy, "AEP_RECEIVE_BYTES: no memory for this body beside others being received")
+        }
         HttpFault::Draining => Refusal::new(Code::Draining, "the relay is shutting down"),
     };
-    if matches!(fault, HttpFault::Busy | HttpFault::Draining) {
+    if matches!(fault, HttpFault::Busy | HttpFault::NoRoom | HttpFault::Draining) {
         fields = come_back_later(fields);
     }
     refusal.response(fields)

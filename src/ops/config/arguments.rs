@@ -75,7 +75,7 @@ pub struct RawConfig {
     /// From a request's first byte to the end of its head; over it 408 [AEP_HEAD_TIME, default 10]
     #[arg(long, value_name = "SECONDS", help_heading = "Requests", allow_negative_numbers = true)]
     pub head_time: Option<String>,
-    /// For the body, which then must keep 1 KiB/s; over it 408 [AEP_BODY_TIME, default 30]
+    /// For a body or WebSocket message, which then must keep 1 KiB/s over ten seconds; else 408 or 1008 [AEP_BODY_TIME, default 30]
     #[arg(long, value_name = "SECONDS", help_heading = "Requests", allow_negative_numbers = true)]
     pub body_time: Option<String>,
     /// A kept-alive connection without a request is closed after this [AEP_IDLE_TIME, default 75]
@@ -112,7 +112,7 @@ pub struct RawConfig {
     /// Events being delivered, for each core [AEP_DELIVERY_BYTES, default 64MiB]
     #[arg(long, value_name = "BYTES", help_heading = "Memory", allow_negative_numbers = true)]
     pub delivery_bytes: Option<String>,
-    /// Bodies and messages being received, all together; beyond it senders wait [AEP_RECEIVE_BYTES, default 512MiB]
+    /// Bodies and messages being received, all together; beyond it senders wait, then 503 or 1013 [AEP_RECEIVE_BYTES, default 512MiB]
     #[arg(long, value_name = "BYTES", help_heading = "Memory", allow_negative_numbers = true)]
     pub receive_bytes: Option<String>,
     /// What all connections subscribe to and claim, together; beyond it subscriptions are refused and claims lapse
