@@ -186,7 +186,7 @@ impl<S: Service> Core<S> {
         self.cut_backlogs();
         self.io.reclaim_blocks();
         self.io.tidy_lagging();
-        self.in_debt = self.io.pace();
+        self.in_debt = self.io.pace(self.service.admits());
         self.reap();
         let outcome = self.drain();
         self.io.mailbox.dispatch();

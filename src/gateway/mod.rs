@@ -15,7 +15,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::engine::service::{
-    ConnId, CoreId, Ending, Flow, HttpFault, Message, Outbox, Response, Service, Verdict, WebSocketUpgrade, Work,
+    Admits, ConnId, CoreId, Ending, Flow, HttpFault, Message, Outbox, Response, Service, Verdict, WebSocketUpgrade,
+    Work,
 };
 use crate::limits::{PEER_SILENCE_MAX, PING_INTERVAL};
 use crate::ops::auth::Access;
@@ -315,6 +316,10 @@ impl Service for Gateway {
 
     fn takes_ingest(&self) -> bool {
         self.relay.takes_ingest()
+    }
+
+    fn admits(&self) -> Admits {
+        self.relay.admits()
     }
 
     fn on_mail(&mut self, out: &mut dyn Outbox<RelayMail>, from: CoreId, mail: RelayMail) {

@@ -3,7 +3,7 @@
 //! Mostly nothing waits here. But an event costs a look at every subscription that is served singly, one connection may
 //! have thousands of these, and one batch has hundreds of events. So a turn has a budget of looks; what is behind it waits
 //! for the next turn, and between the two this core reads and writes for everybody else. While much waits, publishers
-//! wait, too ([`Shared::is_some_reader_behind`]), so what waits is bounded.
+//! wait, too ([`Inflow::admits`]), so what waits is bounded.
 //!
 //! What a turn may do here begins with its mail and ends with the end of [`super::Relay::on_turn`]. An event of
 //! [`LARGE_BYTES`] or more costs milliseconds at each station: read, admitted, delivered. So it is the last that its turn
@@ -15,9 +15,9 @@
 
 use std::collections::VecDeque;
 
-use crate::engine::service::{CoreId, Mail};
+use crate::engine::service::{Admits, CoreId, Mail};
 
-use super::ownership::{RelayMail, Shared};
+use super::ownership::RelayMail;
 
 /// Looks of one turn; few in tests, so that the simulation meets its edges.
 pub(super) const LOOKS_PER_TURN: usize = if cfg!(test) { 24 } else { 32 << 10 };
@@ -64,14 +64,12 @@ pub struct Inflow {
     slice: Slice,
     /// Whether this turn has had its large event.
     had_large: bool,
-    /// Whether the other cores are told that much waits.
-    is_behind: bool,
 }
 
 impl Default for Inflow {
     fn default() -> Self {
         let slice = Slice { looks: LOOKS_PER_TURN, event: 0 };
-        Self { waiting: VecDeque::new(), bytes: 0, slice, had_large: false, is_behind: false }
+        Self { waiting: VecDeque::new(), bytes: 0, slice, had_large: false }
     }
 }
 
@@ -139,40 +137,36 @@ impl Inflow {
         self.had_large = false;
     }
 
-    /// Tells the other cores whether much waits here.
-    pub fn publish(&mut self, shared: &Shared) {
-        let is_behind = self.bytes > shared.limits.stage_bytes();
-        if is_behind != self.is_behind {
-            self.is_behind = is_behind;
-            shared.reader_is_behind(is_behind);
-        }
+    /// What may be published for all that waits here: a stage of it at most.
+    #[must_use]
+    pub fn admits(&self, stage_bytes: usize) -> Admits {
+        Admits::of(self.bytes, stage_bytes)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::limits::Limits;
     use crate::relay::ownership::SubRef;
     use crate::relay::pages::Page;
 
     #[test]
     fn publishers_wait_while_more_than_a_stage_waits() {
-        let shared = Shared::new(Limits { write_queue_bytes_max: 64 << 10, ..Limits::default() }, 2, false);
+        const STAGE: usize = 4 << 10;
         let mut inflow = Inflow::default();
+        let mut admitted = vec![inflow.admits(STAGE)];
         inflow.slice.spend(usize::MAX);
-        while inflow.bytes <= shared.limits.stage_bytes() {
-            assert!(!shared.is_some_reader_behind());
+        while inflow.bytes < STAGE {
             let mail = RelayMail::Registered { sub: SubRef { slot: 0, generation: 0 }, arrival: 0 };
             inflow.push(CoreId(1), mail);
-            inflow.publish(&shared);
+            admitted.push(inflow.admits(STAGE));
         }
-        assert!(shared.is_some_reader_behind());
+        admitted.dedup();
+        assert_eq!(admitted, [Admits::Everything, Admits::Little, Admits::Nothing]);
         assert!(inflow.take().is_none(), "this turn has looked at enough");
         inflow.begin_turn();
         while inflow.take().is_some() {}
-        inflow.publish(&shared);
-        assert!(inflow.is_empty() && inflow.bytes == 0 && !shared.is_some_reader_behind());
+        assert!(inflow.is_empty() && inflow.bytes == 0 && inflow.admits(STAGE) == Admits::Everything);
     }
 
     #[test]

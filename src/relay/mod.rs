@@ -10,6 +10,7 @@
 //! The order inside [`Relay::on_turn`] is the life of an event: parse → hand over → admit → fan out → push runs → settle the
 //! session cap → 202.
 
+pub mod allowance;
 pub mod barrier;
 pub mod buffer;
 pub mod capture;
@@ -35,6 +36,7 @@ pub mod pages;
 pub mod party;
 pub mod peer;
 pub mod position_log;
+pub mod publishing;
 pub mod reader;
 pub mod replay;
 pub mod session_cap;
@@ -48,18 +50,20 @@ pub mod subscription;
 mod testing;
 
 use std::borrow::Cow;
-use std::cell::Cell;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime};
 
 use crate::base::time::Now;
-use crate::engine::service::{ConnId, CoreId, Ending, EventStreamOpen, Mail, Outbox, Response, WebSocketClose, Work};
+use crate::engine::service::{
+    Admits, ConnId, CoreId, Ending, EventStreamOpen, Mail, Outbox, Response, WebSocketClose, Work,
+};
 use crate::ops::metrics::{CoreMetrics, Endpoint, EvictionCause, RejectionCode, Request, StatusClass};
 use crate::wire::http1::chunk::StreamFraming;
 use crate::wire::websocket::close::CloseCode;
 
+use allowance::Allowances;
 use claims::ClaimedSessions;
 use error::{Code, Fields, Refusal, json_response};
 use event::Parser;
@@ -90,6 +94,7 @@ pub struct Relay {
     started: SystemTime,
     parser: Parser,
     ingest: Ingest,
+    allowances: Allowances,
     session_cap: SessionCap,
     owner: Owner,
     inflow: Inflow,
@@ -118,6 +123,7 @@ impl Relay {
             core,
             parser: Parser::new(shared.fingerprinter.clone()),
             ingest: Ingest::new(shared.cores()),
+            allowances: Allowances::new(shared.limits.allowance_bytes()),
             session_cap: SessionCap::default(),
             owner: Owner::new(core, Arc::clone(&shared), Arc::clone(&metrics)),
             inflow: Inflow::default(),
@@ -279,14 +285,14 @@ impl Relay {
         self.reader.settle_all(out);
         self.end_claims_of_cut(out);
         self.settle_sessions(out);
-        self.inflow.publish(&self.shared);
         self.inflow.begin_turn();
         self.release(out);
         let reads_on = self.reader.has_requests() || !self.inflow.is_empty() || !self.messages.is_empty();
-        if self.owner.has_work() || self.session_cap.has_work() || self.gatherings.has_work() || reads_on {
+        let roles_go_on = self.owner.has_work() || self.session_cap.has_work() || self.gatherings.has_work();
+        if roles_go_on || reads_on || self.ingest.has_jobs() {
             Work::Left
-        } else if self.ingest.has_jobs() || !self.parked.is_empty() {
-            if self.has_room(out) { Work::Left } else { Work::Held }
+        } else if self.ingest.has_ready() || !self.parked.is_empty() {
+            if self.room(out) == Admits::Everything { Work::Left } else { Work::Held }
         } else {
             Work::Idle
         }
@@ -300,12 +306,6 @@ impl Relay {
             self.rejected(code);
             self.answer_publish(out, conn, response);
         }
-    }
-
-    /// Whether the owner takes more from other cores.
-    #[must_use]
-    pub fn takes_ingest(&self) -> bool {
-        self.owner.waiting_bytes() < self.shared.limits.stage_bytes()
     }
 
     /// Mail from the relay of another core, or of this one.
@@ -427,33 +427,6 @@ impl Relay {
         }
     }
 
-    /// Hands over what bodies hold, as far as owners and consumers take it.
-    fn hand_over(&mut self, out: &mut dyn Outbox<RelayMail>) {
-        if !self.ingest.has_jobs() || self.is_behind(out) {
-            return;
-        }
-        let Self { core, shared, ingest, owner, .. } = self;
-        let stage_bytes = shared.limits.stage_bytes();
-        let waiting_bytes = owner.waiting_bytes();
-        let handed_bytes = Cell::new(0);
-        let mut handed = Vec::new();
-        ingest.hand_over(
-            shared,
-            &mut |to| {
-                let here = to == *core;
-                handed_bytes.get() < stage_bytes && if here { waiting_bytes < stage_bytes } else { out.ingest_room(to) }
-            },
-            &mut |to, input| {
-                handed_bytes.set(handed_bytes.get() + input.weight());
-                handed.push((to, input));
-            },
-        );
-        out.admitted(handed_bytes.get());
-        for (to, input) in handed {
-            self.send_to_owner(out, to, input);
-        }
-    }
-
     /// Hands over what WebSockets sent, and ends claims that lapsed meanwhile.
     fn flush_live(&mut self, out: &mut dyn Outbox<RelayMail>) {
         let mut handed = Vec::new();
@@ -466,27 +439,6 @@ impl Relay {
             let owner = self.shared.owner_of(&session);
             let sessions = vec![Box::from(&*session)];
             self.send_to_owner(out, owner, OwnerInput::Unclaim { conn, sessions });
-        }
-    }
-
-    /// Whether this relay is behind with consumers that do read.
-    fn is_behind(&self, out: &dyn Outbox<RelayMail>) -> bool {
-        out.congested() || self.shared.is_some_reader_behind()
-    }
-
-    /// Whether events may come in: no consumer that reads is behind, and every owner has room.
-    fn has_room(&self, out: &dyn Outbox<RelayMail>) -> bool {
-        !self.is_behind(out)
-            && self.takes_ingest()
-            && self.shared.every_core().all(|core| core == self.core || out.ingest_room(core))
-    }
-
-    /// Reads on from parked WebSockets when there is room.
-    fn release(&mut self, out: &mut dyn Outbox<RelayMail>) {
-        if !self.parked.is_empty() && self.has_room(out) {
-            for conn in std::mem::take(&mut self.parked) {
-                out.resume(conn);
-            }
         }
     }
 

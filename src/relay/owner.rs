@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::base::segment_pool::SegmentPool;
-use crate::engine::service::{ConnId, CoreId};
+use crate::engine::service::{Admits, ConnId, CoreId};
 use crate::ops::metrics::{CommandOutcome, CoreMetrics, EvictionCause};
 
 use super::buffer::{Admission, NewEvent};
@@ -129,10 +129,10 @@ impl Owner {
         self.inputs.push_back((from, input));
     }
 
-    /// Bytes of inputs not begun yet.
+    /// What there is room for beside inputs not begun yet and so many bytes more: a stage in all.
     #[must_use]
-    pub fn waiting_bytes(&self) -> usize {
-        self.waiting_bytes
+    pub fn room(&self, more: usize) -> Admits {
+        Admits::of(self.waiting_bytes + more, self.shared.limits.stage_bytes())
     }
 
     /// The next effect, in order.

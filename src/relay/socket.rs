@@ -126,9 +126,10 @@ impl Relay {
                     }
                     None => None,
                 };
+                let bytes = event.raw().len();
                 self.ingest.push_live(&self.shared, event, claim);
                 self.lapse_claims(out, conn);
-                if !self.has_room(out) {
+                if !self.allowances.goes_on(self.room(out), conn, bytes, out.now()) {
                     self.parked.push(conn);
                     return Flow::Park;
                 }
