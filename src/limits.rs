@@ -100,6 +100,8 @@ pub const REMEMBERED_BYTES_MAX: usize = 16 << 20;
 pub const CLOSING_NAME_BYTES_MAX: usize = 4 << 10;
 /// Cores of one process: positions of cores fit one mask.
 pub const CORES_MAX: usize = 64;
+/// Bytes of a write queue, or half of it if that is less, that `debug` and `info` leave to what may not be dropped (§9).
+pub const QUEUE_RESERVE_BYTES: usize = 64 << 10;
 /// Bytes that extra framing may add to one message in a write queue.
 pub const FRAMING_BYTES: usize = 64 << 10;
 /// Largest settable `body_bytes_max`. Spans and runs are 32-bit; a quarter of their range leaves room for framing
@@ -120,6 +122,15 @@ const _: () = assert!(CORES_MAX <= u64::BITS as usize);
 const _: () = assert!(TOKEN_BYTES_MAX.is_multiple_of(size_of::<u64>()));
 const _: () = assert!(PING_INTERVAL.as_secs() * 2 < PEER_SILENCE_MAX.as_secs());
 const _: () = assert!(REPLAY_EVENTS_PER_CORE_MIN >= 2);
+
+/// How much of a connection's write queue a push may fill.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Room {
+    /// All but [`QUEUE_RESERVE_BYTES`]: for what may be dropped.
+    Unreserved,
+    /// All of it.
+    Whole,
+}
 
 impl Default for Limits {
     fn default() -> Self {
@@ -160,6 +171,16 @@ impl Limits {
     #[must_use]
     pub fn stage_bytes(&self) -> usize {
         (self.write_queue_bytes_max / 16).clamp(4 << 10, 512 << 10)
+    }
+
+    /// Bytes that may be queued toward one connection by a push that may fill so much of it.
+    #[must_use]
+    pub fn queue_bytes_max(&self, room: Room) -> usize {
+        let whole = self.write_queue_bytes_max;
+        match room {
+            Room::Unreserved => whole - QUEUE_RESERVE_BYTES.min(whole / 2),
+            Room::Whole => whole,
+        }
     }
 
     /// Bytes of one page of a replay: a queue takes it whole, and it stays in the core's cache from the buffer to the socket.
