@@ -100,6 +100,11 @@ pub const REMEMBERED_BYTES_MAX: usize = 16 << 20;
 pub const CLOSING_NAME_BYTES_MAX: usize = 4 << 10;
 /// Cores of one process: positions of cores fit one mask.
 pub const CORES_MAX: usize = 64;
+/// Bytes of a roster or of an answer to `GET /connections`, or half a write queue if that is less: such an answer fits
+/// beside what else is queued, and is copied within a turn. Beyond it entries of who has most are left out.
+pub const LISTING_BYTES_MAX: usize = 8 << 20;
+/// A session with a longer name is in no roster and in no answer to `GET /connections`, which say that they are truncated.
+pub const LISTED_NAME_BYTES_MAX: usize = 64 << 10;
 /// Bytes of a write queue, or half of it if that is less, that `debug` and `info` leave to what may not be dropped (§9).
 pub const QUEUE_RESERVE_BYTES: usize = 64 << 10;
 /// Bytes that extra framing may add to one message in a write queue.
@@ -181,6 +186,12 @@ impl Limits {
             Room::Unreserved => whole - QUEUE_RESERVE_BYTES.min(whole / 2),
             Room::Whole => whole,
         }
+    }
+
+    /// Bytes of the entries in one roster or one answer to `GET /connections`, see [`LISTING_BYTES_MAX`].
+    #[must_use]
+    pub fn listing_bytes_max(&self) -> usize {
+        (self.write_queue_bytes_max / 2).min(LISTING_BYTES_MAX)
     }
 
     /// Bytes of one page of a replay: a queue takes it whole, and it stays in the core's cache from the buffer to the socket.

@@ -146,10 +146,22 @@ impl ClaimedSessions {
         true
     }
 
+    /// Whether nothing is claimed.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.claimed.is_none()
+    }
+
     /// Bytes of the names claimed.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.claimed.as_ref().map_or(0, |claimed| claimed.bytes)
+    }
+
+    /// The claimed sessions from a number on, each with its own, oldest first. A claim keeps its number.
+    pub fn iter_from(&self, number: u64) -> impl Iterator<Item = (u64, &str)> {
+        let claimed = self.claimed.iter().flat_map(move |claimed| claimed.by_age.range(number..));
+        claimed.map(|(number, name)| (*number, &**name))
     }
 
     /// The claimed sessions, oldest first.

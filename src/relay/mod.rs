@@ -28,6 +28,7 @@ pub mod gather;
 pub mod index;
 pub mod inflow;
 pub mod ingest;
+pub mod listing;
 pub mod owner;
 pub mod ownership;
 pub mod pages;
@@ -37,6 +38,7 @@ pub mod position_log;
 pub mod reader;
 pub mod replay;
 pub mod session_cap;
+pub mod share;
 #[cfg(test)]
 mod simulation;
 pub mod slow_consumer;
@@ -59,13 +61,14 @@ use crate::wire::http1::chunk::StreamFraming;
 use crate::wire::websocket::close::CloseCode;
 
 use claims::ClaimedSessions;
-use error::{Code, Fields, Refusal, json_response};
+use error::{Code, Fields, json_response};
 use event::Parser;
 use fanout::Delivery;
 use frames::Binding;
-use gather::{Answered, Asker, Gather, Gathered, Gatherings};
+use gather::{Answered, Ask, Asker, Gatherings, Next};
 use inflow::Inflow;
 use ingest::{BodyKind, Ingest};
+use listing::Listings;
 use owner::{Destination, Owner};
 use ownership::{Command, OwnerInput};
 pub use ownership::{RelayMail, Shared};
@@ -95,6 +98,7 @@ pub struct Relay {
     /// Response fields of event streams that are being registered.
     opening: ByConn<Fields>,
     gatherings: Gatherings,
+    listings: Listings,
     metrics: Arc<CoreMetrics>,
     /// WebSockets not read on until there is room for events again.
     parked: Vec<ConnId>,
@@ -120,6 +124,7 @@ impl Relay {
             parties: ByConn::default(),
             opening: ByConn::default(),
             gatherings: Gatherings::default(),
+            listings: Listings::default(),
             metrics,
             parked: Vec::new(),
             lapsed: Vec::new(),
@@ -240,6 +245,7 @@ impl Relay {
             && self.owner.is_idle()
             && self.inflow.is_empty()
             && self.gatherings.is_empty()
+            && self.listings.is_empty()
             && self.lapsed.is_empty()
             && self.commands.is_empty()
     }
@@ -272,6 +278,7 @@ impl Relay {
             self.send_to_owner(out, owner, OwnerInput::Command(Box::new(command)));
         }
         self.gather(out);
+        self.list(out);
         self.carry(out);
         self.owner.run(&mut self.parser);
         self.carry(out);
@@ -281,7 +288,8 @@ impl Relay {
         self.inflow.publish(&self.shared);
         self.release(out);
         let reads_on = self.reader.has_requests() || !self.inflow.is_empty();
-        if self.owner.has_work() || self.session_cap.has_work() || self.gatherings.has_work() || reads_on {
+        let lists_on = self.gatherings.has_work() || !self.listings.is_empty();
+        if self.owner.has_work() || self.session_cap.has_work() || lists_on || reads_on {
             Work::Left
         } else if self.ingest.has_jobs() || !self.parked.is_empty() {
             if self.has_room(out) { Work::Left } else { Work::Held }
@@ -358,13 +366,13 @@ impl Relay {
             RelayMail::EvictAnswered { cause: EvictionCause::Sessions, done } => {
                 self.session_cap.evicted(&self.shared, done);
             }
-            RelayMail::Gather(gather) => {
-                let entries = self.entries(gather);
-                self.send_to_core(out, from, RelayMail::Gathered(Gathered { entries }));
-            }
+            RelayMail::Gather(ask) => self.listings.push(from, ask, self.shared.limits.listing_bytes_max()),
             RelayMail::Gathered(part) => {
-                if let Some(answered) = self.gatherings.take(&part, self.answer_bytes_max()) {
-                    self.answer_gathered(out, answered);
+                let bytes_max = self.shared.limits.listing_bytes_max();
+                match self.gatherings.take(part, self.shared.cores(), bytes_max) {
+                    Some(Next::Ask(ask)) => self.ask_all(out, ask),
+                    Some(Next::Answer(answered)) => self.answer_gathered(out, answered),
+                    None => {}
                 }
             }
         }
@@ -554,65 +562,40 @@ impl Relay {
         }
     }
 
-    /// Asks every core for its part of the next answer.
+    /// Begins the next answer that every core has a part of.
     fn gather(&mut self, out: &mut dyn Outbox<RelayMail>) {
-        let Some(gather) = self.gatherings.begin(self.shared.cores()) else { return };
+        if let Some(ask) = self.gatherings.begin(self.shared.cores()) {
+            self.ask_all(out, ask);
+        }
+    }
+
+    fn ask_all(&mut self, out: &mut dyn Outbox<RelayMail>, ask: Ask) {
         for core in self.shared.every_core() {
-            self.send_to_core(out, core, RelayMail::Gather(gather));
+            self.send_to_core(out, core, RelayMail::Gather(ask));
         }
     }
 
-    /// An answer may hold what a write queue holds. Entries repeat what a client declared, once for each session it
-    /// claims, so a single connection could make the answers of all others as large as it likes.
-    fn answer_bytes_max(&self) -> usize {
-        self.shared.limits.write_queue_bytes_max
-    }
-
-    /// This core's part; `None` if it is more than an answer may hold.
-    fn entries(&self, gather: Gather) -> Option<Vec<u8>> {
-        let bytes_max = self.answer_bytes_max();
-        let mut entries = Vec::new();
-        for (conn, party) in self.parties.iter() {
-            match gather {
-                Gather::Roster => party.write_roster(&mut entries, bytes_max),
-                Gather::Connections => {
-                    let subscriptions = self.reader.peer(conn).map_or(0, |peer| peer.subs.len());
-                    party.write_connection(&mut entries, subscriptions);
-                }
-            }
-            if entries.len() > bytes_max {
-                return None;
-            }
+    /// Goes on with what this core has to tell of its connections.
+    fn list(&mut self, out: &mut dyn Outbox<RelayMail>) {
+        let Self { listings, parties, reader, .. } = self;
+        let subscriptions = |conn| reader.peer(conn).map_or(0, |peer| peer.subs.len());
+        if let Some((core, part)) = listings.step(parties, &subscriptions) {
+            self.send_to_core(out, core, RelayMail::Gathered(part));
         }
-        Some(entries)
     }
 
     fn answer_gathered(&mut self, out: &mut dyn Outbox<RelayMail>, answered: Answered) {
-        let Answered { conn, asker, entries } = answered;
-        let bytes_max = self.answer_bytes_max();
-        let too_large = || format!("AEP_QUEUE_BYTES: the answer is over {bytes_max} bytes");
+        let Answered { conn, asker, entries, truncated } = answered;
         match asker {
             Asker::Roster(id) => {
-                let answer = match entries {
-                    Some(entries) => frame::roster(&id, &entries),
-                    None => frame::error(Some(&id), Code::LimitExceeded, &too_large()),
-                };
-                self.reader.push_frame(out, conn, &answer);
+                self.reader.push_frame(out, conn, &frame::roster(&id, &entries, truncated));
                 self.answered(out, conn);
             }
             Asker::Connections(fields) => {
-                let response = match entries {
-                    Some(entries) => {
-                        let mut body = b"{\"connections\":".to_vec();
-                        body.extend_from_slice(&entries);
-                        body.push(b'}');
-                        json_response(200, fields, body)
-                    }
-                    None => Refusal::new(Code::LimitExceeded, too_large()).response(fields),
-                };
-                let status = response.status;
+                let (head, tail) = (&b"{\"connections\":["[..], frame::list_end(truncated));
+                let response = json_response(200, fields, [head, &entries, tail].concat());
                 out.respond(conn, response);
-                self.answered_with(Endpoint::Connections, status);
+                self.answered_with(Endpoint::Connections, 200);
             }
         }
     }
