@@ -26,7 +26,9 @@ pub struct Limits {
     pub backlog_bytes_max: usize,
     /// Bytes of one core's delivery blocks; beyond it the oldest block's readers copy their rest into their backlog.
     pub delivery_bytes_max: usize,
-    /// Bytes of all request bodies and WebSocket messages being received; beyond it readers wait.
+    /// Bytes of all request bodies and WebSocket messages being received. Beyond it one of them is read on, and the others wait
+    /// for no longer than `body_time`: 503 with `Retry-After`, or close code 1013. The first [`RECEIVE_BYTES_FREE`] of each
+    /// never wait.
     pub receiving_bytes_max: usize,
     /// Bytes of all connections' subscriptions (the requests that made them) and claims (names of sessions) together. Beyond
     /// it subscriptions are refused, and of who claims more only the newest claim stands.
@@ -35,8 +37,8 @@ pub struct Limits {
     pub head_bytes_max: usize,
     /// From a request's first byte to the end of its head; over it 408.
     pub head_time: Duration,
-    /// From the end of the head to the end of the body, for the first `body_time × BODY_RATE` bytes; a longer body must
-    /// keep at least [`BODY_BYTES_PER_SECOND_MIN`] on average; under it 408.
+    /// From the end of the head to the end of the body, or from a WebSocket message's first byte to its last. Then it must go
+    /// on bringing [`BODY_BYTES_PER_SECOND_MIN`], judged over the last [`BODY_RATE_TIME`]; under it 408, or close code 1008.
     pub body_time: Duration,
     /// A kept-alive connection without a request is closed silently after this.
     pub keep_alive_time: Duration,
@@ -66,13 +68,26 @@ pub struct Limits {
     pub filter_scalars_max: usize,
     /// From the upgrade to the hello: error `hello-required`, close 1008.
     pub hello_time: Duration,
-    /// Bytes of a hello: error `invalid-hello`, close 1008.
+    /// Bytes of a hello: error `invalid-hello`, close 1008, as soon as it is known to be over.
     pub hello_bytes_max: usize,
 }
 
-/// Bytes a body must bring per second once `body_time` is over; under it 408.
+/// Bytes a body or message must bring per second once `body_time` is over; under it 408, or close code 1008.
 pub const BODY_BYTES_PER_SECOND_MIN: usize = 1024;
-/// Header fields of one request; over it 431.
+/// The time over which that is judged: what came before it earns no standing still.
+pub const BODY_RATE_TIME: Duration = Duration::from_secs(10);
+/// Bytes of a body or message that are received even when others have used `receiving_bytes_max` up. No more than a request
+/// head may have, so that the memory of heads, which a connection needs at another time, covers it.
+pub const RECEIVE_BYTES_FREE: usize = 16 << 10;
+/// What the one body or message that is read on beyond `receiving_bytes_max` must bring per second while others wait; under it
+/// another one is read on instead.
+pub const FAVOUR_BYTES_PER_SECOND_MIN: usize = 64 << 10;
+/// How long it may bring less than that.
+pub const FAVOUR_TIME: Duration = Duration::from_secs(1);
+/// Bodies and messages at a time that hold more than `receiving_bytes_max` has room for: the one that is read on, and one that
+/// was before it. For another one that loses its connection: 503 with `Retry-After`, or close code 1013.
+pub const BORROWERS_MAX: usize = 2;
+/// Header fields of one request; over it 431, naming this number.
 pub const HEADER_FIELDS_MAX: usize = 100;
 /// Fragments of one WebSocket message; over it close code 1009.
 pub const FRAGMENTS_MAX: usize = 65_536;
@@ -98,6 +113,11 @@ pub const REMEMBERED_BYTES_MAX: usize = 16 << 20;
 /// A session with a longer name is not among the positions of a `closing` frame: these are kept for every consumer, and
 /// their names shall not outweigh what is delivered.
 pub const CLOSING_NAME_BYTES_MAX: usize = 4 << 10;
+/// Bytes of log lines that wait for whoever reads standard error; further lines are left out and counted, and the log says so.
+/// As much again is being written.
+pub const LOG_BYTES_MAX: usize = 256 << 10;
+/// How long a process that ends waits for its last log lines to be taken, unless nothing has been taken for as long already.
+pub const LOG_EXIT_TIME: Duration = Duration::from_millis(500);
 /// Cores of one process: positions of cores fit one mask.
 pub const CORES_MAX: usize = 64;
 /// Bytes of a roster or of an answer to `GET /connections`, or half a write queue if that is less: such an answer fits

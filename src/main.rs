@@ -1,5 +1,6 @@
 //! Start-up: arguments and environment → [`Config`] → [`server::run`] → exit status.
 
+use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 use aep_relay::ops::config::Config;
@@ -11,6 +12,12 @@ fn main() -> ExitCode {
         Ok(config) => config,
         Err(stop) => return stop.report(),
     };
-    log::start(&config.log);
-    server::run(config)
+    if let Err(error) = log::start(&config.log) {
+        // There is no log to say it in.
+        let _unread = writeln!(io::stderr(), "aep-relay: cannot start a thread: {error}");
+        return ExitCode::FAILURE;
+    }
+    let status = server::run(config);
+    log::flush();
+    status
 }

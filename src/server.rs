@@ -3,16 +3,16 @@
 //! Start: configuration → what all cores share → listening cores, each with a gateway in front of a relay → signals →
 //! the boot line. Stop: a signal → the engine drains (`engine/drain.rs` holds the order) → exit status.
 
-use std::io::Write as _;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::SystemTime;
 
 use crate::engine::service::CoreId;
-use crate::engine::{Engine, EngineConfig, Outcome};
+use crate::engine::{Engine, EngineConfig, Outcome, StartError};
 use crate::gateway::{Gateway, GatewayConfig};
 use crate::ops::auth::Access;
 use crate::ops::config::Config;
+use crate::ops::log::{self, Lines};
 use crate::ops::metrics::Metrics;
 use crate::ops::shutdown;
 use crate::relay::{Relay, Shared};
@@ -23,16 +23,15 @@ pub fn run(config: Config) -> ExitCode {
     for warning in config.warnings() {
         tracing::warn!("{warning}");
     }
-    if let Some(notice) = config.notice() {
+    for notice in config.notices() {
         tracing::info!("{notice}");
     }
     tracing::debug!("{}", config.limits.memory_budget(config.cores));
-    let address = config.address();
     match start(config) {
         Ok(running) => running.serve(),
         Err(error) => {
             // Said whatever the log level: whoever starts a process that does not come up has to learn why.
-            let _unread = writeln!(std::io::stderr(), "aep-relay: cannot listen on {address}: {error}");
+            log::say(format_args!("aep-relay: {error}"));
             ExitCode::FAILURE
         }
     }
@@ -44,16 +43,16 @@ struct Running {
     boot_line: String,
 }
 
-fn start(config: Config) -> std::io::Result<Running> {
+fn start(config: Config) -> Result<Running, StartError> {
     let address = config.address();
-    let Config { host, token, cores, origins, metrics: serves_metrics, limits, .. } = config;
+    let Config { host, token, cores, origins, hosts, metrics: serves_metrics, limits, .. } = config;
     let access = Access::new(token);
     let control = access.control_enabled();
     let started = SystemTime::now();
     let metrics = Metrics::new(cores);
     let shared = Arc::new(Shared::new(limits.clone(), cores, control));
     let exposition = serves_metrics.then(|| metrics.clone());
-    let gateway = Arc::new(GatewayConfig { access, origins, exposition });
+    let gateway = Arc::new(GatewayConfig { access, origins, hosts, exposition });
     let engine = Engine::start(EngineConfig { address, cores, limits }, &metrics, |core: CoreId| {
         let metrics = metrics.core(usize::from(core.0));
         let relay = Relay::new(core, Arc::clone(&shared), Arc::clone(&metrics), started);
@@ -61,7 +60,8 @@ fn start(config: Config) -> std::io::Result<Running> {
     })?;
     let control = if control { "control enabled" } else { "watch-only: set AEP_TOKEN to enable control" };
     let port = engine.address().port();
-    let boot_line = format!("aep-relay on http://{host}:{port} ({cores} cores, {control})");
+    let cores = if cores == 1 { "1 core".to_owned() } else { format!("{cores} cores") };
+    let boot_line = format!("aep-relay on http://{host}:{port} ({cores}, {control})");
     Ok(Running { engine, boot_line })
 }
 
@@ -73,10 +73,18 @@ impl Running {
             tracing::error!("cannot listen for signals: {error}");
             return ExitCode::FAILURE;
         }
-        // Whoever started the process may have closed its end; the relay serves all the same.
-        let mut stdout = std::io::stdout();
-        let _unread = writeln!(stdout, "{boot_line}").and_then(|()| stdout.flush());
-        match engine.join() {
+        // Whoever started the process may have closed its end, or read it never; the relay serves all the same.
+        let stdout = match Lines::to(std::io::stdout(), "boot-line") {
+            Ok(stdout) => stdout,
+            Err(error) => {
+                log::say(format_args!("aep-relay: cannot start a thread: {error}"));
+                return ExitCode::FAILURE;
+            }
+        };
+        stdout.push(format!("{boot_line}\n").as_bytes());
+        let outcome = engine.join();
+        stdout.flush();
+        match outcome {
             Outcome::Drained => {
                 tracing::info!("drained");
                 ExitCode::SUCCESS

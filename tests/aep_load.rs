@@ -3,6 +3,8 @@
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
+#[path = "aep_load/proxy.rs"]
+mod proxy;
 mod support;
 
 use std::io::{BufRead, BufReader, Read, Write};
@@ -12,6 +14,7 @@ use std::thread;
 
 use serde_json::Value;
 
+use proxy::Fault;
 use support::*;
 
 fn aep_load(arguments: &[&str], address: SocketAddr, kind: &str) -> Command {
@@ -237,6 +240,103 @@ fn a_server_that_loses_events_is_faulty() {
     let (status, report, stderr) = run(&mut aep_load(&arguments, server, "bare"));
     assert_eq!(status, Some(1), "{stderr}{report:#}");
     assert_eq!((&report["sound"], &report["figures"]["lost"]), (&false.into(), &10.into()));
+}
+
+/// What the generator says of one consumer's ten events that came through a proxy with this fault.
+fn through(fault: Fault, binding: &str, relay: &Relay) -> (Option<i32>, Value, String) {
+    let arguments = ["fanout", "--consumers", "1", "--binding", binding, "--events", "10", "--batch", "10"];
+    // What is lost is waited for as long as this.
+    let patience = if is_honest(fault) { "20s" } else { "1s" };
+    let arguments = [&arguments[..], &["--patience", patience]].concat();
+    run(&mut aep_load(&arguments, proxy::start(relay.address(), fault), "aep"))
+}
+
+fn is_honest(fault: Fault) -> bool {
+    match fault {
+        Fault::None => true,
+        Fault::LeftOut { lost, said } => lost as u64 == said,
+        _ => false,
+    }
+}
+
+#[test]
+fn a_proxy_that_changes_nothing_or_announces_what_it_leaves_out_is_sound() {
+    let relay = Relay::plain();
+    for binding in ["sse", "ws"] {
+        for (fault, delivered) in
+            [(Fault::None, 10), (Fault::LeftOut { lost: 1, said: 1 }, 9), (Fault::LeftOut { lost: 4, said: 4 }, 6)]
+        {
+            let (status, report, stderr) = through(fault, binding, &relay);
+            assert_eq!((status, &report["sound"]), (Some(0), &true.into()), "{fault:?}, {binding}: {stderr}{report:#}");
+            assert_eq!(report["figures"]["delivered"], delivered, "{fault:?}, {binding}");
+        }
+    }
+}
+
+#[test]
+fn every_fault_of_a_proxy_is_found_and_named() {
+    let both = [
+        (Fault::Bit("\"id\":\"", 0), "damaged"),
+        (Fault::Bit("\"id\":\"", 11), "damaged"),
+        (Fault::Bit("{\"", 0), "damaged"),
+        (Fault::Bit("\"time\":\"", 20), "damaged"),
+        (Fault::Bit("\"session\":\"", 5), "damaged"),
+        (Fault::Bit("\"seq", 2), "damaged"),
+        (Fault::Bit("\"mark", 0), "damaged"),
+        (Fault::Bit("\"mark\":\"", 0), "damaged"),
+        (Fault::Bit("\"mark\":\"", 8), "damaged"),
+        (Fault::Bit("\"mark\":\"", 40), "damaged"),
+        (Fault::Bit("\"pad\":\"", 7), "damaged"),
+        (Fault::Bit("\"sum\":\"", 3), "damaged"),
+        (Fault::LastBit(0), "damaged"),
+        (Fault::LastBit(1), "damaged"),
+        (Fault::LastBit(2), "damaged"),
+        (Fault::LastBit(3), "damaged"),
+        (Fault::LastBit(4), "damaged"),
+        (Fault::FramingBit(0), "damaged"),
+        (Fault::FramingBit(1), "damaged"),
+        (Fault::FramingBit(2), "damaged"),
+        (Fault::Doubled, "duplicated"),
+        (Fault::Late, "out of order"),
+        (Fault::LeftOut { lost: 1, said: 0 }, "lost"),
+        (Fault::LeftOut { lost: 3, said: 2 }, "lost"),
+        (Fault::LeftOut { lost: 0, said: 1 }, "announced"),
+        (Fault::LeftOut { lost: 1, said: 5 }, "announced"),
+        (Fault::LeftOut { lost: 3, said: 4 }, "announced"),
+    ];
+    let event_stream = [
+        (Fault::Bit("id: ", 0), "damaged"),
+        (Fault::Bit("id: ", 16), "damaged"),
+        (Fault::Bit("i", 0), "damaged"),
+        (Fault::Bit("id:", 0), "damaged"),
+        (Fault::Bit("\nevent", 0), "damaged"),
+        (Fault::Bit("\neven", 0), "damaged"),
+        (Fault::Bit("\nevent: ", 3), "damaged"),
+        (Fault::Bit("\nda", 0), "damaged"),
+        (Fault::Bit("\ndata:", 0), "damaged"),
+        (Fault::LastFramingBit(0), "damaged"),
+        (Fault::LastFramingBit(1), "damaged"),
+        (Fault::FramingBit(3), "damaged"),
+        (Fault::FramingBit(4), "damaged"),
+    ];
+    let websocket = [(Fault::FramingBit(3), "damaged"), (Fault::Bit("{", 0), "damaged")];
+    let cases: Vec<_> = (both.iter().chain(&event_stream).map(|case| ("sse", case)))
+        .chain(both.iter().chain(&websocket).map(|case| ("ws", case)))
+        .collect();
+    thread::scope(|scope| {
+        for cases in cases.chunks(cases.len().div_ceil(10)) {
+            scope.spawn(move || {
+                // Its own, so that it carries no other run's events.
+                let relay = Relay::plain();
+                for &(binding, &(fault, what)) in cases {
+                    let (status, report, stderr) = through(fault, binding, &relay);
+                    assert_eq!(status, Some(1), "{fault:?}, {binding}: {stderr}{report:#}");
+                    let faults = report["faults"].to_string();
+                    assert!(faults.contains(what), "{fault:?}, {binding}: {faults}");
+                }
+            });
+        }
+    });
 }
 
 /// Accepts every event and delivers none.

@@ -79,6 +79,7 @@ fn a_bad_value_is_one_line_that_names_setting_value_and_what_is_accepted() {
         ("AEP_CORES", "65", "a count from 1 to 64"),
         ("AEP_HEARTBEAT", "0", "seconds, from 1 to 25"),
         ("AEP_ORIGINS", "good.example", "scheme://host"),
+        ("AEP_HOSTS", "http://relay.example", "names or addresses"),
         ("AEP_LOG", "a=b=c", "filter directives"),
         ("AEP_METRICS", "yes", "on or off"),
     ] {
@@ -90,6 +91,33 @@ fn a_bad_value_is_one_line_that_names_setting_value_and_what_is_accepted() {
         let line = refused(&[&format!("{flag}={value}")], &[]);
         assert!(line.starts_with(&format!("aep-relay: {flag} is {value:?}; accepted: ")), "{line}");
     }
+}
+
+#[test]
+fn a_port_of_kubernetes_is_refused_with_where_it_comes_from() {
+    let line = refused(&[], &[("AEP_PORT", "tcp://10.0.0.1:8787")]);
+    assert!(line.starts_with("aep-relay: AEP_PORT is \"tcp://10.0.0.1:8787\"; accepted: 0 to 65535"), "{line}");
+    assert!(line.contains("Kubernetes sets such a value"), "{line}");
+}
+
+/// A stack larger than the address space stands for whatever else keeps a thread from starting.
+#[test]
+fn a_start_without_threads_says_so() {
+    let output = run(&["--port=0", "--cores=2"], &[("RUST_MIN_STACK", &(1_u64 << 50).to_string())]);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.lines().any(|line| line.starts_with("aep-relay: cannot start a thread")), "{said}");
+    assert!(!said.contains("cannot listen"), "{said}");
+}
+
+#[test]
+fn a_port_that_is_taken_is_named() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap();
+    let output = run(&["--port", &address.port().to_string()], &[]);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.contains(&format!("aep-relay: cannot listen on {address}: ")), "{said}");
 }
 
 #[test]

@@ -53,7 +53,7 @@ fn start_on(port: u16, configure: impl FnOnce(&mut Options)) -> Relay {
 
 #[test]
 fn everybody_is_told_and_the_exit_is_clean() {
-    for signal in ["TERM", "INT"] {
+    for signal in ["TERM", "INT", "HUP"] {
         let mut relay = Relay::plain();
         let mut stream = Sse::open(&relay, "/stream");
         let (mut old_stream, _) = Sse::send(&relay, b"GET /stream HTTP/1.0\r\n\r\n");
@@ -324,6 +324,16 @@ fn a_second_signal_ends_the_drain_at_once() {
     assert!(relay.is_running(), "the upload is waited for");
     relay.signal("TERM");
     assert_eq!(relay.exit_status().code(), Some(1));
+}
+
+#[test]
+fn a_hangup_that_was_ignored_before_the_start_stays_ignored() {
+    let mut relay = Relay::start(|options| {
+        options.nohup();
+    });
+    relay.signal("HUP");
+    relay.publish(&notices("s", 1..=1));
+    assert_eq!(relay.term().code(), Some(0), "the first signal that counts: {}", relay.stderr());
 }
 
 // ── the start after it ──

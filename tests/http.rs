@@ -24,7 +24,7 @@ fn the_boot_line_tells_address_cores_and_posture() {
     let port = open.address().port();
     assert_eq!(
         open.boot_line(),
-        format!("aep-relay on http://127.0.0.1:{port} (1 cores, watch-only: set AEP_TOKEN to enable control)\n")
+        format!("aep-relay on http://127.0.0.1:{port} (1 core, watch-only: set AEP_TOKEN to enable control)\n")
     );
     let guarded = Relay::start(|options| {
         options.token("sesame").env("AEP_CORES", 2);
@@ -45,6 +45,61 @@ fn the_loopback_of_ipv6_can_be_bound() {
     });
     assert!(relay.boot_line().starts_with("aep-relay on http://[::1]:"), "{}", relay.boot_line());
     assert_eq!(relay.health()["ok"], true);
+}
+
+/// It is another way to write the loopback: nobody has to be warned of it.
+#[test]
+fn the_mapped_loopback_is_the_loopback() {
+    let relay = Relay::start(|options| {
+        options.env("AEP_HOST", "::ffff:127.0.0.1");
+    });
+    assert_eq!(relay.health()["ok"], true);
+    assert!(!relay.stderr().contains("WARN"), "{}", relay.stderr());
+}
+
+/// The boot line comes behind what is said at start, on another pipe.
+#[test]
+fn an_open_relay_says_whom_it_is_open_to() {
+    let open = Relay::plain();
+    wait_until("the line", || open.stderr().contains("every page in a browser"));
+    let mut guarded = Relay::start(|options| {
+        options.token("sesame");
+    });
+    assert!(guarded.term().success());
+    assert!(!guarded.stderr().contains("may publish and read"), "{}", guarded.stderr());
+}
+
+/// RFC 9110 §6.6.1. That every answer of every suite has one is checked where answers are read.
+#[test]
+fn answers_tell_the_time_of_day() {
+    let relay = Relay::plain();
+    let told = |response: &Response| httpdate::parse_http_date(&response.date).unwrap();
+    let near = |response: Response| {
+        let now = std::time::SystemTime::now();
+        let distance = now.duration_since(told(&response)).unwrap_or_else(|ahead| ahead.duration());
+        assert!(distance < std::time::Duration::from_secs(60), "{} at {now:?}", response.date);
+    };
+    near(relay.get("/healthz"));
+    near(relay.get("/nowhere"));
+    near(relay.request("HEAD", "/events", &[], b""));
+    near(relay.post(event("s", 1).build()));
+    near(Http::exchange(&relay, "nonsense\r\n\r\n").1);
+    near(Sse::send(&relay, &request("GET", "/stream", &[], b"")).1);
+    let mut upgrade = Http::connect(&relay);
+    upgrade.send(upgrade_request(&relay, &[]));
+    near(upgrade.response_head());
+
+    let first = told(&relay.get("/healthz"));
+    wait_until("the time goes on", || told(&relay.get("/healthz")) > first);
+
+    let full = Relay::start(|options| {
+        options.env("AEP_MAX_CONNECTIONS", 1);
+    });
+    let mut only = Http::connect(&full);
+    only.expect_alive();
+    let refused = Http::connect(&full).response();
+    assert_eq!(refused.status, 503);
+    near(refused);
 }
 
 #[test]
@@ -236,6 +291,10 @@ fn the_query_carries_the_token_on_get_only() {
     let right = [("Authorization", "Bearer sesame")];
     get("/events?access_token=sesame", &wrong).expect(401, r#"{"error":"unauthorized"}"#);
     get("/events?access_token=wrong", &right).expect(200, DISCOVERY);
+    // What a proxy asks for is its own affair.
+    let proxy = [("Authorization", "Basic c2VzYW1lOndyb25n")];
+    get("/events?access_token=sesame", &proxy).expect(200, DISCOVERY);
+    get("/events?access_token=wrong", &proxy).expect(401, r#"{"error":"unauthorized"}"#);
 
     let body = event("s", 1).build();
     let post = request("POST", "/events?access_token=sesame", &[JSON], body.as_bytes());
@@ -367,6 +426,94 @@ fn configured_origins_are_echoed_and_others_are_not() {
     let (_, head) = Sse::send(&relay, &request("GET", "/stream", &good, b""));
     assert_eq!(head.field("access-control-allow-origin"), Some("https://good.example"));
     assert!(head.list("vary").contains(&"origin".to_owned()));
+}
+
+/// A page's request is sent before its browser asks whether it may read the answer: what it would change has to be refused.
+#[test]
+fn a_foreign_page_cannot_change_anything() {
+    let relay = Relay::start(|options| {
+        options.env("AEP_ORIGINS", "https://good.example").token("sesame");
+    });
+    let sent = event("s", 1).build();
+    let from = |method: &str, target: &str, origins: &[&str]| {
+        let mut fields = vec![("Authorization", "Bearer sesame"), JSON];
+        fields.extend(origins.iter().map(|origin| ("Origin", *origin)));
+        Http::exchange(&relay, request(method, target, &fields, sent.as_bytes())).1
+    };
+    for origins in [
+        &["https://evil.test"][..],
+        &["https://good.example.evil.test"],
+        &["http://good.example"],
+        &["null"],
+        &[""],
+        &["https://good.example", "https://evil.test"],
+        &["https://good.example", "https://good.example"],
+    ] {
+        for (method, target) in [("POST", "/events"), ("PUT", "/events"), ("DELETE", "/nowhere")] {
+            let response = from(method, target, origins);
+            assert_eq!(response.status, 403, "{method} {target} {origins:?}: {response:?}");
+            assert_eq!(response.json()["error"], "forbidden-origin");
+            assert_eq!(response.field("access-control-allow-origin"), None);
+        }
+        for method in ["GET", "HEAD"] {
+            let mut http = Http::connect(&relay);
+            let fields: Vec<_> = origins.iter().map(|origin| ("Origin", *origin)).collect();
+            http.send(request(method, "/healthz", &fields, b""));
+            assert_eq!(http.response_head().status, 200, "{origins:?} may ask, and not read");
+        }
+    }
+    // Before the token: who may not ask at all learns nothing of tokens.
+    let evil = [JSON, ("Origin", "https://evil.test")];
+    assert_eq!(Http::exchange(&relay, request("POST", "/events", &evil, b"{}")).1.status, 403);
+    assert_eq!(relay.count("sessions"), 0, "nothing was ingested");
+    from("POST", "/events", &["https://good.example"]).expect(202, r#"{"accepted":1}"#);
+    from("POST", "/events", &[]).expect(202, r#"{"accepted":1}"#);
+
+    let open = Relay::plain();
+    let any = [JSON, ("Origin", "https://any.example")];
+    open.request("POST", "/events", &any, sent.as_bytes()).expect(202, r#"{"accepted":1}"#);
+}
+
+/// DNS rebinding: the page's own name resolves to the relay, which is then of the page's origin.
+#[test]
+fn with_hosts_named_a_request_for_another_host_is_misdirected() {
+    let relay = Relay::start(|options| {
+        options.env("AEP_HOSTS", "relay.example, localhost").token("sesame");
+    });
+    let ask = |method: &str, target: &str, host: &str| {
+        let head = format!("{method} {target} HTTP/1.1\r\nHost: {host}\r\nContent-Length: 0\r\n\r\n");
+        Http::exchange(&relay, head).1
+    };
+    for (method, target) in [
+        ("GET", "/healthz"),
+        ("GET", "/events"),
+        ("POST", "/events"),
+        ("GET", "/stream"),
+        ("OPTIONS", "/stream"),
+        ("DELETE", "/nowhere"),
+        ("GET", "http://evil.test/healthz"),
+    ] {
+        let host = if target.starts_with("http") { "localhost" } else { "evil.test:8787" };
+        ask(method, target, host).expect_refusal(421, "misdirected");
+    }
+    let upgrade = String::from_utf8(upgrade_request(&relay, &[])).unwrap();
+    assert!(upgrade.contains("Host: relay.test\r\n"));
+    Ws::refused(&relay, &upgrade).expect_refusal(421, "misdirected");
+    let own = upgrade.replace("Host: relay.test", "Host: localhost:8787");
+    let mut http = Http::connect(&relay);
+    http.send(own);
+    Ws::accept(http).close();
+
+    let bound = relay.address().to_string();
+    for host in ["relay.example", "RELAY.example:443", "localhost:1", bound.as_str()] {
+        ask("GET", "/healthz", host).expect(200, r#"{"ok":true}"#);
+    }
+    ask("GET", "http://relay.example/healthz", "evil.test").expect(200, r#"{"ok":true}"#);
+    for host in ["", "127.0.0.2", "[::1]", "relay.example.evil.test", "relay.example."] {
+        ask("GET", "/healthz", host).expect_refusal(421, "misdirected");
+    }
+    let (_, without) = Http::exchange(&relay, "GET /healthz HTTP/1.0\r\n\r\n");
+    without.expect(200, r#"{"ok":true}"#);
 }
 
 // ── POST /events: what is refused before the lines are read ──

@@ -504,6 +504,10 @@ fn heads_are_bounded() {
     Http::exchange(&relay, padded(4 * limit)).1.expect_refusal(431, "head-too-large");
     let lines = "GET /healthz HTTP/1.1\r\nHost: r\r\n".to_owned() + &"X-A: b\r\n".repeat(20_000);
     Http::exchange(&relay, lines).1.expect_refusal(431, "head-too-large");
+    let fields = |count: usize| format!("GET /healthz HTTP/1.1\r\nHost: r\r\n{}\r\n", "X-A: b\r\n".repeat(count - 1));
+    assert_eq!(Http::exchange(&relay, fields(100)).1.status, 200);
+    let refused = Http::exchange(&relay, fields(101)).1.expect_refusal(431, "head-too-large");
+    assert_eq!(refused["detail"], "more than 100 header fields", "not the bytes are at fault");
     let target = "x".repeat(2 * limit);
     Http::exchange(&relay, format!("GET /{target}")).1.expect_refusal(414, "uri-too-long");
     let (mut http, response) = Http::exchange(&relay, format!("GET /{target} HTTP/1.1\r\nHost: r\r\n\r\n"));

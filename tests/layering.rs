@@ -28,13 +28,16 @@ const ARROWS: &[(&str, &[&str])] = &[
 /// What has a home: the words that betray it, and where they may stand outside of unit tests.
 const HOMES: &[(&[&str], &[&str])] = &[
     (&["mio::", "socket2::"], &["engine/"]),
-    (&["Instant::now", ".elapsed()"], &["engine/core.rs"]),
+    (&["Instant::now", ".elapsed()"], &["engine/core.rs", "ops/log/"]),
     (&["SystemTime::now"], &["engine/core.rs", "ops/", "server.rs"]),
-    (&["std::fs", "File::open"], &["engine/listener.rs", "ops/config/"]),
-    (&["std::net", "TcpListener", "TcpStream"], &["engine/", "ops/config.rs", "ops/origins.rs", "server.rs"]),
+    (&["std::fs", "File::open"], &["engine/listener.rs", "ops/config/", "ops/shutdown.rs"]),
+    (
+        &["std::net", "TcpListener", "TcpStream"],
+        &["engine/", "ops/config.rs", "ops/hosts.rs", "ops/origins.rs", "server.rs"],
+    ),
     (&["std::env"], &["ops/config.rs"]),
-    (&["std::thread", "thread::"], &["engine/", "ops/shutdown.rs", "ops/machine.rs", "server.rs"]),
-    (&["thread::sleep"], &[]),
+    (&["std::thread", "thread::"], &["engine/", "ops/log", "ops/shutdown.rs", "ops/machine.rs", "server.rs"]),
+    (&["thread::sleep"], &["ops/log/"]),
     (&["std::process"], &["main.rs", "server.rs", "ops/config.rs", "ops/shutdown.rs", "engine/"]),
 ];
 

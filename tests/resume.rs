@@ -473,12 +473,9 @@ fn by_last_event_id(relay: &Relay, target: &str, id: &[u8]) -> Vec<String> {
 #[test]
 fn last_event_id_is_a_position_split_from_the_right() {
     let relay = bounded(3, 50);
-    for session in ["s", "a:b:c", "größe 日本", ":", "x:0:1", " lead"] {
+    for session in ["s", "a:b:c", "größe 日本", ":", "x:0:1"] {
         publish_range(&relay, session, 1..=3);
         let id = format!("{session}:0:2");
-        if session.starts_with(' ') {
-            continue; // white space around a field's value is not part of it
-        }
         let expected = [format!("{session}:0:3"), "#replay-complete".to_owned()];
         assert_eq!(by_last_event_id(&relay, "/stream?live=0", id.as_bytes()), expected, "{session:?}");
     }
@@ -517,6 +514,8 @@ fn a_malformed_last_event_id_is_ignored() {
         b"\xff:0:1",
         b"s\xc3:0:1",
         b"s:0:0x1",
+        "s:0:1".repeat(8000).replace(':', ".").as_bytes(),
+        format!("s:0:{}", "1".repeat(40_000)).as_bytes(),
     ] {
         // Without any position `live=0` replays everything.
         let seen = by_last_event_id(&relay, "/stream?live=0", id);

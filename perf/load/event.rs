@@ -1,17 +1,30 @@
 //! The events of a run: valid AEP events that carry their own account.
 //!
-//! Each bears a *mark* in its data: which run, which session, which sequence number, when it was meant to be sent, and
-//! how long the whole event is. A consumer needs nothing else to tell loss, doubles, order, damage and latency, so it
-//! reads the mark alone and parses no JSON. Sessions are numbered; one publisher writes one session, hence the order of
-//! arrival at the server is the order of sequence numbers.
+//! Each bears a *mark* in its data: which run, which session, which sequence number, and when it was meant to be sent; and
+//! it ends in the CRC-32 of everything before. A consumer needs nothing else to tell loss, doubles, order, damage and
+//! latency, so it reads these alone and parses no JSON. Sessions are numbered; one publisher writes one session, hence the
+//! order of arrival at the server is the order of sequence numbers.
 
+use memchr::memchr;
 use memchr::memmem::Finder;
 
+use super::decode::Labels;
+
+/// What every event begins with, up to its id.
+const BEGINNING: &str = "{\"aep\":\"0.1\",\"id\":\"";
 const MARK_KEY: &[u8] = b"\"mark\":\"";
-/// Widths of the mark's hexadecimal fields, one full stop between each: run, session, seq, nanoseconds, bytes.
-const WIDTHS: [usize; 5] = [8, 6, 10, 14, 6];
-const MARK_BYTES: usize = 8 + 1 + 6 + 1 + 10 + 1 + 14 + 1 + 6;
-/// Longest event: what the mark's last field can say.
+/// Widths of the mark's hexadecimal fields, one full stop between each: run, session, seq, nanoseconds.
+const WIDTHS: [usize; 4] = [8, 6, 10, 14];
+const MARK_BYTES: usize = 8 + 1 + 6 + 1 + 10 + 1 + 14;
+const BEFORE_PAD: &[u8] = b"\",\"pad\":\"";
+const BEFORE_SUM: &[u8] = b"\",\"sum\":\"";
+/// Width of the checksum, in hexadecimal digits.
+const SUM_BYTES: usize = 8;
+const END: &[u8] = b"\"}}";
+/// Events a reader remembers to compare others with, and the longest of them.
+const KNOWN_EVENTS: usize = 1024;
+const KNOWN_BYTES_MAX: usize = 4096;
+/// Longest event.
 pub(crate) const EVENT_BYTES_MAX: usize = 0xff_ffff;
 /// A sequence number as long as any that an event of the least size has room for.
 const LONGEST_SEQ: u64 = 999_999_999;
@@ -29,8 +42,17 @@ pub(crate) struct Mark {
     pub(crate) seq: u64,
     /// When it was meant to be sent, in nanoseconds of the run.
     pub(crate) at: u64,
-    /// Length of the whole event in bytes.
-    pub(crate) bytes: usize,
+}
+
+/// What an event that came turns out to be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Received {
+    /// One of the run, as it was sent.
+    Whole(Mark),
+    /// One of the run, and not as it was sent: what is wrong with it.
+    Damaged(&'static str),
+    /// Somebody else's: a relay may carry other events meanwhile.
+    Foreign,
 }
 
 /// Writes the events of one run.
@@ -63,19 +85,21 @@ impl Author {
         out.extend_from_slice(after_id);
         out.extend_from_slice(digits);
         out.extend_from_slice(before_mark);
-        let bare = out.len() - start + MARK_BYTES + "\",\"pad\":\"\"}}".len();
+        let bare = out.len() - start + MARK_BYTES + BEFORE_PAD.len() + BEFORE_SUM.len() + SUM_BYTES + END.len();
         let fill = self.size.saturating_sub(bare);
-        let bytes = (bare + fill) as u64;
-        let fields = [u64::from(self.run), u64::from(session), seq, at, bytes];
+        let fields = [u64::from(self.run), u64::from(session), seq, at];
         for (index, (value, width)) in fields.into_iter().zip(WIDTHS).enumerate() {
             if index > 0 {
                 out.push(b'.');
             }
             push_hex(out, value, width);
         }
-        out.extend_from_slice(b"\",\"pad\":\"");
+        out.extend_from_slice(BEFORE_PAD);
         out.extend_from_slice(self.filler.get(..fill).unwrap_or_default());
-        out.extend_from_slice(b"\"}}");
+        out.extend_from_slice(BEFORE_SUM);
+        let sum = crc32fast::hash(out.get(start..).unwrap_or_default());
+        push_hex(out, sum.into(), SUM_BYTES);
+        out.extend_from_slice(END);
     }
 }
 
@@ -88,7 +112,7 @@ fn frame(run: u32, session: u32, kind: &str, severity: Option<&str>, time: &str)
         session_name(run, session)
     );
     [
-        format!("{{\"aep\":\"0.1\",\"id\":\"{run:08x}-{session}-").into_bytes(),
+        format!("{BEGINNING}{run:08x}-{session}-").into_bytes(),
         after_id.into_bytes(),
         format!("{severity},\"data\":{{\"mark\":\"").into_bytes(),
     ]
@@ -108,34 +132,137 @@ pub(crate) fn session_name(run: u32, session: u32) -> String {
     format!("load-{run:08x}-{session}")
 }
 
-/// Finds marks in events.
+/// Reads the events of one run.
 #[derive(Debug)]
-pub(crate) struct MarkReader(Finder<'static>);
+pub(crate) struct Reader {
+    run: u32,
+    mark: Finder<'static>,
+    /// The run's number, which every event of it bears several times.
+    name: Finder<'static>,
+    /// What the names of its sessions begin with.
+    session: String,
+    /// Events found whole, by their checksum: what one consumer received, the next ones receive as well, and comparing with
+    /// it costs less than reading it anew.
+    known: Vec<Known>,
+}
 
-impl MarkReader {
-    pub(crate) fn new() -> Self {
-        Self(Finder::new(MARK_KEY))
+/// An event that was found whole, and the labels it had, if any.
+#[derive(Debug, Clone, Default)]
+struct Known {
+    event: Vec<u8>,
+    id: Vec<u8>,
+    name: Vec<u8>,
+    mark: Option<Mark>,
+}
+
+impl Known {
+    /// The mark, if that is the same event with the same labels.
+    fn read(&self, event: &[u8], labels: Option<&Labels<'_>>) -> Option<Mark> {
+        let is_same =
+            self.event == event && labels.is_none_or(|labels| self.id == labels.id && self.name == labels.name);
+        self.mark.filter(|_| is_same)
     }
 
-    /// The event's mark, or nothing if it is none of ours.
-    pub(crate) fn read(&self, event: &[u8]) -> Option<Mark> {
-        let start = self.0.find(event)? + MARK_KEY.len();
+    fn set(&mut self, event: &[u8], labels: Option<&Labels<'_>>, mark: Mark) {
+        let (id, name): (&[u8], &[u8]) = labels.map_or((b"", b""), |labels| (labels.id, labels.name));
+        for (known, new) in [(&mut self.event, event), (&mut self.id, id), (&mut self.name, name)] {
+            known.clear();
+            known.extend_from_slice(new);
+        }
+        self.mark = Some(mark);
+    }
+}
+
+impl Reader {
+    pub(crate) fn new(run: u32) -> Self {
+        Self {
+            run,
+            mark: Finder::new(MARK_KEY),
+            name: Finder::new(format!("{run:08x}").as_bytes()).into_owned(),
+            session: format!("load-{run:08x}-"),
+            known: vec![Known::default(); KNOWN_EVENTS],
+        }
+    }
+
+    /// Compares an event, and the labels its stream gave it, with what was sent, to the last bit.
+    pub(crate) fn read(&mut self, event: &[u8], labels: Option<&Labels<'_>>) -> Received {
+        let place = place(event);
+        if let Some(mark) = self.known.get(place).and_then(|known| known.read(event, labels)) {
+            return Received::Whole(mark);
+        }
+        let received = self.read_anew(event, labels);
+        if let (Received::Whole(mark), Some(known)) = (received, self.known.get_mut(place))
+            && event.len() <= KNOWN_BYTES_MAX
+        {
+            known.set(event, labels, mark);
+        }
+        received
+    }
+
+    fn read_anew(&self, event: &[u8], labels: Option<&Labels<'_>>) -> Received {
+        let Some(mark) = self.mark(event).filter(|mark| mark.run == self.run) else {
+            let is_ours = self.name.find(event).is_some();
+            return if is_ours { Received::Damaged("its mark is not as it was sent") } else { Received::Foreign };
+        };
+        if sum(event) != Some(u64::from(crc32fast::hash(summed(event)))) {
+            return Received::Damaged("its checksum is wrong");
+        }
+        if labels.is_some_and(|labels| !self.is_labelled(event, mark, labels)) {
+            return Received::Damaged("its id or event field is not of this event");
+        }
+        Received::Whole(mark)
+    }
+
+    fn mark(&self, event: &[u8]) -> Option<Mark> {
+        let start = self.mark.find(event)? + MARK_KEY.len();
         let mut rest = event.get(start..start + MARK_BYTES)?;
         let mut fields = [0; WIDTHS.len()];
-        for (field, width) in fields.iter_mut().zip(WIDTHS) {
+        for (index, (field, width)) in fields.iter_mut().zip(WIDTHS).enumerate() {
+            if index > 0 {
+                rest = rest.strip_prefix(b".")?;
+            }
             let (text, behind) = rest.split_at_checked(width)?;
             *field = hex(text)?;
-            rest = behind.strip_prefix(b".").unwrap_or(behind);
+            rest = behind;
         }
-        let [run, session, seq, at, bytes] = fields;
-        Some(Mark {
-            run: u32::try_from(run).ok()?,
-            session: u32::try_from(session).ok()?,
-            seq,
-            at,
-            bytes: usize::try_from(bytes).ok()?,
-        })
+        let [run, session, seq, at] = fields;
+        Some(Mark { run: u32::try_from(run).ok()?, session: u32::try_from(session).ok()?, seq, at })
     }
+
+    /// Whether the labels are the position and the type of that event.
+    fn is_labelled(&self, event: &[u8], mark: Mark, labels: &Labels<'_>) -> bool {
+        let (mut session, mut seq) = ([0; 20], [0; 20]);
+        let mut number = |id: &[u8]| {
+            let id = id.strip_prefix(self.session.as_bytes())?;
+            let id = id.strip_prefix(decimal(&mut session, mark.session.into()))?;
+            Some(id.strip_prefix(b":0:")? == decimal(&mut seq, mark.seq))
+        };
+        number(labels.id) == Some(true) && is_of_type(event, labels.name) == Some(true)
+    }
+}
+
+fn is_of_type(event: &[u8], name: &[u8]) -> Option<bool> {
+    let id = event.get(BEGINNING.len()..)?;
+    let behind = id.get(memchr(b'"', id)?..)?;
+    Some(behind.strip_prefix(b"\",\"type\":\"")?.strip_prefix(name)?.starts_with(b"\""))
+}
+
+/// Where an event is found among the known ones: its checksum decides.
+fn place(event: &[u8]) -> usize {
+    let digits = event.get(summed(event).len()..).unwrap_or_default();
+    let digits = digits.first_chunk().map_or(0, |digits| u64::from_le_bytes(*digits));
+    // The four low bits of each digit, which tell most digits apart, go to the top by one multiplication.
+    ((digits & 0x0f0f_0f0f_0f0f_0f0f).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize % KNOWN_EVENTS
+}
+
+/// What the checksum of an event is made of.
+fn summed(event: &[u8]) -> &[u8] {
+    event.get(..event.len().saturating_sub(SUM_BYTES + END.len())).unwrap_or_default()
+}
+
+/// The checksum an event bears.
+fn sum(event: &[u8]) -> Option<u64> {
+    hex(event.get(summed(event).len()..)?.strip_suffix(END)?)
 }
 
 fn push_hex(out: &mut Vec<u8>, value: u64, width: usize) {
@@ -180,13 +307,70 @@ mod tests {
         out.split_off("before".len())
     }
 
+    fn read(event: &[u8]) -> Received {
+        Reader::new(0xfeed).read(event, None)
+    }
+
     #[test]
-    fn an_event_is_as_long_as_asked_and_its_mark_says_so() {
+    fn an_event_is_as_long_as_asked_and_its_mark_tells_it_from_others() {
         for seq in [1, 9, 10, 123_456_789] {
             let event = event(400, seq);
             assert_eq!(event.len(), 400);
-            let mark = MarkReader::new().read(&event).unwrap();
-            assert_eq!(mark, Mark { run: 0xfeed, session: 2, seq, at: 123_456_789, bytes: 400 });
+            assert_eq!(read(&event), Received::Whole(Mark { run: 0xfeed, session: 2, seq, at: 123_456_789 }));
+        }
+    }
+
+    #[test]
+    fn every_bit_counts() {
+        let event = event(400, 42);
+        for bit in 0..8 * event.len() {
+            let mut flipped = event.clone();
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            assert!(matches!(read(&flipped), Received::Damaged(_)), "{}", String::from_utf8_lossy(&flipped));
+        }
+        for cut in 1..event.len() {
+            assert!(!matches!(read(&event[cut..]), Received::Whole(_)));
+            assert!(!matches!(read(&event[..event.len() - cut]), Received::Whole(_)));
+        }
+    }
+
+    #[test]
+    fn a_known_event_is_compared_as_strictly() {
+        let mut reader = Reader::new(0xfeed);
+        let event = event(400, 42);
+        let labels = Labels { id: b"load-0000feed-2:0:42", name: b"tool.output" };
+        for _ in 0..2 {
+            assert!(matches!(reader.read(&event, None), Received::Whole(_)));
+            assert!(matches!(reader.read(&event, Some(&labels)), Received::Whole(_)));
+            for bit in 0..8 * event.len() {
+                let mut flipped = event.clone();
+                flipped[bit / 8] ^= 1 << (bit % 8);
+                assert!(matches!(reader.read(&flipped, None), Received::Damaged(_)));
+            }
+            let other = Labels { id: b"load-0000feed-2:0:43", ..labels };
+            assert!(matches!(reader.read(&event, Some(&other)), Received::Damaged(_)));
+        }
+    }
+
+    #[test]
+    fn labels_are_of_the_event_or_it_is_damaged() {
+        let event = event(400, 42);
+        let labelled = |id: &str, name: &str| {
+            let labels = Labels { id: id.as_bytes(), name: name.as_bytes() };
+            matches!(Reader::new(0xfeed).read(&event, Some(&labels)), Received::Whole(_))
+        };
+        assert!(labelled("load-0000feed-2:0:42", "tool.output"));
+        for (id, name) in [
+            ("load-0000feed-2:0:43", "tool.output"),
+            ("load-0000feed-2:0:042", "tool.output"),
+            ("load-0000feed-2:1:42", "tool.output"),
+            ("load-0000feed-1:0:42", "tool.output"),
+            ("", "tool.output"),
+            ("load-0000feed-2:0:42", "tool.outpu"),
+            ("load-0000feed-2:0:42", "tool.outputs"),
+            ("load-0000feed-2:0:42", ""),
+        ] {
+            assert!(!labelled(id, name), "{id} {name}");
         }
     }
 
@@ -208,8 +392,8 @@ mod tests {
     #[test]
     fn a_size_below_the_least_gives_the_least() {
         let event = event(1, 7);
-        assert_eq!(MarkReader::new().read(&event).unwrap().bytes, event.len());
-        assert!(event.ends_with(b"\"pad\":\"\"}}"));
+        assert!(memchr::memmem::find(&event, b"\"pad\":\"\",").is_some());
+        assert!(matches!(read(&event), Received::Whole(_)));
     }
 
     #[test]
@@ -224,13 +408,9 @@ mod tests {
     }
 
     #[test]
-    fn an_event_of_somebody_else_has_no_mark() {
-        let reader = MarkReader::new();
-        assert_eq!(reader.read(b"{\"aep\":\"0.1\"}"), None);
-        assert_eq!(reader.read(b"{\"data\":{\"mark\":\"short\"}}"), None);
-        let event = event(400, 1);
-        let mark = memchr::memmem::find(&event, MARK_KEY).unwrap() + MARK_KEY.len();
-        assert_eq!(reader.read(&event[..mark + MARK_BYTES - 1]), None);
-        assert!(reader.read(&event[..mark + MARK_BYTES]).is_some());
+    fn an_event_of_somebody_else_is_foreign() {
+        assert_eq!(read(b"{\"aep\":\"0.1\"}"), Received::Foreign);
+        assert_eq!(read(b"{\"data\":{\"mark\":\"short\"}}"), Received::Foreign);
+        assert_eq!(Reader::new(0xbeef).read(&event(400, 1), None), Received::Foreign);
     }
 }

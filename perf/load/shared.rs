@@ -119,6 +119,11 @@ impl Shared {
         }
     }
 
+    /// Deliveries announced as shed are owed again.
+    pub(crate) fn on_undelivered(&self, count: u64) {
+        self.delivered.fetch_sub(count, Ordering::SeqCst);
+    }
+
     /// Where a waiting publisher is woken.
     pub(crate) fn set_gate(&self, waker: mio::Waker) {
         // A run has one publishing side; a second gate would never be waited at.

@@ -145,7 +145,7 @@ impl Target {
             _ => subscription.path(),
         };
         let request = self.request("GET", &path, "Accept: text/event-stream\r\n");
-        (request, Decoder::EventStream(EventStream::new(self.kind == Kind::Nchan)))
+        (request, Decoder::EventStream(EventStream::new(self.kind != Kind::Nchan)))
     }
 
     /// What an emitter sends first, and the decoder of what comes back; nothing over HTTP.

@@ -111,8 +111,10 @@ pub(super) struct Flags {
     pub(super) peer_ended: bool,
     /// The service asked that nothing more be handed over.
     pub(super) parked: bool,
-    /// Its input waits until the process holds less.
+    /// A body's or message's input waits until the process holds less.
     pub(super) starved: bool,
+    /// It counts as one who holds what was lent to it.
+    pub(super) borrows: bool,
     /// The service has seen it and will hear of its end.
     pub(super) known: bool,
     /// The time for the peer's close is not extended by progress.
@@ -235,14 +237,13 @@ impl Connection {
         self.flags.readable || self.leftover.as_ref().is_some_and(|leftover| !leftover.partial)
     }
 
-    /// Whether its reading is bounded by what the process receives altogether.
-    pub(super) fn is_receiving(&self) -> bool {
-        self.phase == Phase::Open
-            && match &self.half {
-                Half::Http(half) => half.is_receiving(),
-                Half::WebSocket(_) => true,
-                Half::EventStream(_) => false,
-            }
+    /// Bytes it has received of the body or message under way; none if nothing is kept of what it sends.
+    pub(super) fn received_bytes(&self) -> Option<usize> {
+        match (self.phase, &self.half) {
+            (Phase::Open, Half::Http(half)) => Some(half.body_bytes()),
+            (Phase::Open, Half::WebSocket(half)) => Some(half.message_bytes()),
+            (Phase::Open, Half::EventStream(_)) | (Phase::Finishing(_) | Phase::Lingering(_) | Phase::Over, _) => None,
+        }
     }
 
     /// Memory held by what has come in and is not complete, bytes.

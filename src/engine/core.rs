@@ -1,7 +1,7 @@
 //! One core: a thread, its poll, its connections, its service; and the turn that it does over and over.
 //!
 //! Owns the order of a turn (see the parent module) and the clock: it is read once per turn, here and nowhere else; everybody
-//! else is handed [`Now`].
+//! else is handed [`Now`]. The time of day is read once a second, for the `Date` of responses.
 //!
 //! Invariant: the core does not sleep while anything waits that no event will announce: input or output left over from a
 //! budget, mail, a service with work left. Before it sleeps it raises its flag and looks once more, so that nobody has to
@@ -9,7 +9,7 @@
 
 use std::io;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use mio::net::TcpListener;
 use mio::{Events, Poll};
@@ -26,6 +26,7 @@ use crate::engine::process::Process;
 use crate::engine::service::{ConnId, CoreId, Ending, Outbox, Service, WebSocketClose, Work};
 use crate::engine::token;
 use crate::ops::metrics::{self, CoreMetrics};
+use crate::wire::http1::Date;
 
 /// Events taken from one poll; more come with the next.
 const EVENTS_MAX: usize = 1024;
@@ -48,6 +49,11 @@ impl Clock {
 
     fn now(self) -> Now {
         Now(u64::try_from(self.0.elapsed().as_millis()).unwrap_or(u64::MAX))
+    }
+
+    /// The time of day, for responses.
+    fn date() -> Date {
+        Date::at(SystemTime::now())
     }
 }
 
@@ -83,6 +89,8 @@ pub(super) struct Core<S: Service> {
     pub(super) acceptor: Acceptor,
     pub(super) handover: Handover,
     clock: Clock,
+    /// The second, on the scale of [`Now`], in which the date was last read.
+    dated: u64,
     in_debt: bool,
 }
 
@@ -91,7 +99,7 @@ impl<S: Service> Core<S> {
         let acceptor = Acceptor::new(parts.listener, parts.poll.registry())?;
         Ok(Self {
             service,
-            io: Io::new(parts.core, parts.process, parts.metrics, parts.mailbox),
+            io: Io::new(parts.core, parts.process, parts.metrics, parts.mailbox, Clock::date()),
             drain: None,
             ends: Ends::default(),
             work: Work::Idle,
@@ -102,6 +110,7 @@ impl<S: Service> Core<S> {
             acceptor,
             handover: parts.handover,
             clock: parts.clock,
+            dated: 0,
             in_debt: false,
         })
     }
@@ -120,8 +129,18 @@ impl<S: Service> Core<S> {
         }
     }
 
-    fn poll(&mut self, events: &mut Events) -> io::Result<()> {
+    /// What time it is, for a turn or a sleep.
+    fn read_clock(&mut self) {
         self.io.now = self.clock.now();
+        let second = self.io.now.0 / 1000;
+        if self.dated != second {
+            self.dated = second;
+            self.io.date = Clock::date();
+        }
+    }
+
+    fn poll(&mut self, events: &mut Events) -> io::Result<()> {
+        self.read_clock();
         let mut timeout = self.timeout();
         let sleeps = timeout != Some(Duration::ZERO);
         if sleeps {
@@ -134,7 +153,7 @@ impl<S: Service> Core<S> {
         if sleeps {
             self.io.mailbox.bell().after_sleep();
         }
-        self.io.now = self.clock.now();
+        self.read_clock();
         match result {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(()),
             result => result,
@@ -229,7 +248,8 @@ impl<S: Service> Core<S> {
             count_backlog(&self.io.process, &self.io.metrics, conn.queue.backlog_bytes(), 0);
             conn.queue.clear(&mut self.io.blocks);
             self.io.process.count_receiving(conn.receiving_bytes, 0);
-            self.io.process.unfavour(self.io.favour(id));
+            self.io.process.count_borrower(conn.flags.borrows, false);
+            self.io.process.unfavour(self.io.favour(id), self.io.now);
             if conn.flags.counted {
                 self.io.process.unplace(self.io.core);
                 self.io.metrics.connections.lower(conn.kind());

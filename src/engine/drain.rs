@@ -207,7 +207,7 @@ impl<S: Service> Core<S> {
     }
 
     fn has_idle_connections(&self) -> bool {
-        self.is_any_http(|half| matches!(half.waiting(&self.io.process.limits), Waiting::Request { .. }))
+        self.is_any_http(|half| matches!(half.waiting(), Waiting::Request { .. }))
     }
 
     fn is_receiving_bodies(&self) -> bool {
@@ -233,7 +233,7 @@ impl<S: Service> Core<S> {
             return;
         };
         let waiting = match &conn.half {
-            Half::Http(half) => half.waiting(&self.io.process.limits),
+            Half::Http(half) => half.waiting(),
             Half::EventStream(_) if measure == Measure::CloseAll => {
                 self.io.end_event_stream(id, b"");
                 return;
@@ -248,7 +248,7 @@ impl<S: Service> Core<S> {
             (_, Waiting::Request { .. }) if conn.queue.is_empty() => self.io.doom(id, Ending::Drain),
             (_, Waiting::Request { .. } | Waiting::Discard) => self.io.finish(id, Ending::Drain),
             (Measure::CloseIdle, _) | (_, Waiting::Answer) => {}
-            (_, Waiting::Head | Waiting::Body(_)) => self.refuse(id, HttpFault::Draining),
+            (_, Waiting::Head | Waiting::Body) => self.refuse(id, HttpFault::Draining),
         }
     }
 

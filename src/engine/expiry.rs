@@ -3,17 +3,12 @@
 //! Owns the table from state to consequence. A connection has one deadline of the engine's and one alarm of the service's;
 //! the wheel brings it back for the earlier, and an entry that has become pointless is told by `armed`.
 
-use std::time::Duration;
-
 use crate::engine::connection::{Connection, Half, NEVER, Phase};
 use crate::engine::core::Core;
 use crate::engine::http::Waiting;
 use crate::engine::service::{ConnId, Ending, HttpFault, Service};
 use crate::engine::websocket::Silence;
 use crate::limits::CLOSE_TIME;
-
-/// How often a body that is not being read for want of memory is looked at again.
-const STARVED_RETRY: Duration = Duration::from_secs(1);
 
 /// Whom a deadline asks.
 enum Asked {
@@ -79,14 +74,15 @@ impl<S: Service> Core<S> {
         let now = self.io.now;
         let Some(conn) = self.io.connections.get_mut(id.slot, id.generation) else { return };
         let Half::Http(half) = &conn.half else { return };
-        let starved = conn.flags.starved;
         let read_until = conn.progress_at.after(self.io.process.limits.keep_alive_time);
-        match half.waiting(&self.io.process.limits) {
+        match half.waiting() {
             Waiting::Answer => {}
             Waiting::Head => self.refuse(id, HttpFault::Timeout),
-            Waiting::Body(deadline) if !deadline.is_due(now) => self.io.set_deadline(id, deadline),
-            Waiting::Body(_) if starved => self.io.set_deadline(id, now.after(STARVED_RETRY)),
-            Waiting::Body(_) => self.refuse(id, HttpFault::Timeout),
+            Waiting::Body => {
+                if !self.judge_reception(id) {
+                    self.io.watch_reception(id);
+                }
+            }
             // It is reading a long answer, slowly.
             Waiting::Request { .. } if !conn.queue.is_empty() && !read_until.is_due(now) => {
                 self.io.set_deadline(id, read_until);
@@ -99,6 +95,9 @@ impl<S: Service> Core<S> {
     }
 
     fn on_websocket_deadline(&mut self, id: ConnId) {
+        if self.judge_reception(id) {
+            return;
+        }
         let now = self.io.now;
         let mut replies = std::mem::take(&mut self.replies);
         let Some(conn) = self.io.connection(id) else { return };
@@ -111,6 +110,7 @@ impl<S: Service> Core<S> {
                 Silence::Ping(next) | Silence::Until(next) => {
                     self.io.queue(id, |out| out.extend_from_slice(&replies));
                     self.io.set_deadline(id, next);
+                    self.io.watch_reception(id);
                 }
             }
         } else {

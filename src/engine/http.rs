@@ -12,9 +12,12 @@
 //! - `answer` succeeds exactly once per request: in `Answer` only.
 //! - Content is discarded only if it ends within [`DISCARD_BYTES_MAX`]; otherwise the connection closes behind the answer.
 
-use crate::base::time::{Deadline, Now};
+use std::time::Duration;
+
+use crate::base::time::Now;
+use crate::engine::reception::Reception;
 use crate::engine::service::HttpFault;
-use crate::limits::{BODY_BYTES_PER_SECOND_MIN, DISCARD_BYTES_MAX, Limits};
+use crate::limits::{DISCARD_BYTES_MAX, Limits, RECEIVE_BYTES_FREE};
 use crate::wire::Decoded;
 use crate::wire::http1::body::{BodyDecoder, BodyFault};
 use crate::wire::http1::head::{HeadFault, HeadLimits, HeadSearch};
@@ -22,7 +25,7 @@ use crate::wire::http1::response::ReplyTo;
 use crate::wire::http1::{Framing, RequestHead, Version};
 
 /// Room made for a body at its beginning; more comes with the bytes, for a declared length costs a client nothing.
-const BODY_BYTES_FIRST: usize = 64 << 10;
+const BODY_BYTES_FIRST: usize = RECEIVE_BYTES_FREE;
 
 /// See the module.
 #[derive(Debug, Default)]
@@ -63,7 +66,7 @@ struct Body {
     bytes: Vec<u8>,
     bytes_max: usize,
     tag: u32,
-    begun: Now,
+    reception: Reception,
 }
 
 /// What the bytes tell.
@@ -100,8 +103,8 @@ pub(super) enum Waiting {
     Head,
     /// The answer of the service.
     Answer,
-    /// More of the body; at that moment it is late.
-    Body(Deadline),
+    /// More of the body.
+    Body,
     /// The end of content that nobody wants.
     Discard,
 }
@@ -128,12 +131,12 @@ impl Http {
     }
 
     /// What is awaited.
-    pub(super) fn waiting(&self, limits: &Limits) -> Waiting {
+    pub(super) const fn waiting(&self) -> Waiting {
         match &self.state {
             State::Head if self.search.is_begun() => Waiting::Head,
             State::Head => Waiting::Request { served: self.served },
             State::Answer(_) => Waiting::Answer,
-            State::Body(body) => Waiting::Body(body.deadline(limits)),
+            State::Body(_) => Waiting::Body,
             State::Discard { .. } => Waiting::Discard,
         }
     }
@@ -147,11 +150,18 @@ impl Http {
         }
     }
 
-    /// The content of the present request is wanted. Answers whether the client waits to be asked for it.
+    /// The content of the present request is wanted, and has that much time. Answers whether the client waits to be asked for
+    /// it.
     ///
     /// # Errors
     /// It is over `bytes_max`, as its length tells.
-    pub(super) fn read_body(&mut self, tag: u32, bytes_max: usize, now: Now) -> Result<bool, HttpFault> {
+    pub(super) fn read_body(
+        &mut self,
+        tag: u32,
+        bytes_max: usize,
+        now: Now,
+        time: Duration,
+    ) -> Result<bool, HttpFault> {
         let State::Answer(exchange) = &mut self.state else { return Ok(false) };
         let unread = exchange.unread;
         if let Framing::Length(length) = unread
@@ -168,7 +178,7 @@ impl Http {
             bytes: Vec::with_capacity(room_for(unread).min(bytes_max)),
             bytes_max,
             tag,
-            begun: now,
+            reception: Reception::new(now, time),
         });
         Ok(ask)
     }
@@ -222,6 +232,29 @@ impl Http {
         match &self.state {
             State::Body(body) => body.bytes.capacity(),
             _ => 0,
+        }
+    }
+
+    /// Bytes of the body being received that have come.
+    pub(super) fn body_bytes(&self) -> usize {
+        match &self.state {
+            State::Body(body) => body.bytes.len(),
+            _ => 0,
+        }
+    }
+
+    /// What has come so far has come by now.
+    pub(super) fn note_received(&mut self, now: Now) {
+        if let State::Body(body) = &mut self.state {
+            body.reception.on_bytes(body.bytes.len(), now);
+        }
+    }
+
+    /// The body being received.
+    pub(super) const fn reception_mut(&mut self) -> Option<&mut Reception> {
+        match &mut self.state {
+            State::Body(body) => Some(&mut body.reception),
+            _ => None,
         }
     }
 
@@ -327,14 +360,6 @@ impl Exchange {
     }
 }
 
-impl Body {
-    /// `body_time` for the first bytes, and then the time that what has come may take at the least rate.
-    fn deadline(&self, limits: &Limits) -> Deadline {
-        let earned = std::time::Duration::from_secs((self.bytes.len() / BODY_BYTES_PER_SECOND_MIN) as u64);
-        self.begun.after(limits.body_time.saturating_add(earned))
-    }
-}
-
 const fn room_for(content: Framing) -> usize {
     match content {
         Framing::None => 0,
@@ -349,6 +374,7 @@ fn head_fault(fault: HeadFault) -> HttpFault {
         HeadFault::Version => HttpFault::Version,
         HeadFault::UriTooLong => HttpFault::UriTooLong,
         HeadFault::HeadTooLarge => HttpFault::HeadTooLarge,
+        HeadFault::TooManyFields => HttpFault::TooManyFields,
     }
 }
 
@@ -357,6 +383,7 @@ mod tests {
     use super::*;
 
     const LIMIT: usize = 20;
+    const TIME: Duration = Duration::from_secs(30);
 
     /// Drives the half as the engine does: asks for every body, answers everything; `cut` is where the input is cut.
     fn drive(input: &[u8], cut: usize) -> Vec<String> {
@@ -380,7 +407,7 @@ mod tests {
                     }
                     Step::Request(head) if head.method == "POST" => {
                         let method = head.method.to_owned();
-                        match http.read_body(7, LIMIT, Now(0)) {
+                        match http.read_body(7, LIMIT, Now(0), TIME) {
                             Ok(_) => true,
                             Err(fault) => {
                                 http.fail();
@@ -477,24 +504,27 @@ mod tests {
     }
 
     #[test]
-    fn a_body_earns_time_by_coming() {
+    fn a_body_is_timed_by_its_content() {
         let (mut http, limits) = (Http::default(), Limits::default());
-        http.next(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 9000\r\n\r\n", &limits);
-        http.read_body(0, 9000, Now(500)).unwrap();
-        let deadline = |http: &Http| match http.waiting(&limits) {
-            Waiting::Body(deadline) => deadline.0,
-            other => panic!("{other:?}"),
+        http.next(b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n", &limits);
+        assert!(http.reception_mut().is_none());
+        http.read_body(0, 90_000, Now(500), TIME).unwrap();
+        let mut deadline = |input: &[u8], now| {
+            http.next(input, &limits);
+            http.note_received(Now(now));
+            http.reception_mut().unwrap().deadline().0
         };
-        assert_eq!(deadline(&http), 30_500);
-        http.next(&[b'x'; 2048], &limits);
-        assert_eq!(deadline(&http), 32_500);
+        assert_eq!(deadline(b"4e20\r\n", 20_000), 30_500);
+        assert_eq!(deadline(&[b'x'; 20_000], 25_000), 36_000);
+        // Framing brings nothing.
+        assert_eq!(deadline(b"\r\n0\r\n", 35_000), 36_000);
     }
 
     #[test]
     fn the_origin_is_known_until_the_answer() {
         let (mut http, limits) = (Http::default(), Limits::default());
         http.next(b"POST / HTTP/1.1\r\nHost: x\r\nOrigin: https://a.example\r\nContent-Length: 9\r\n\r\n", &limits);
-        http.read_body(0, 9, Now(0)).unwrap();
+        http.read_body(0, 9, Now(0), TIME).unwrap();
         http.fail();
         assert_eq!(http.origin(), Some("https://a.example"));
         assert!(!http.answer(false).unwrap().keep_alive);

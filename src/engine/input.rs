@@ -1,6 +1,6 @@
 //! Reading connections, and handing what they bring to the service.
 //!
-//! Owns the order of things on the way in: the receiving budget, the read, the half that decodes, the call of the service, the
+//! Owns the order of things on the way in: the room for what comes (`receiving.rs`), the read, the half that decodes, the call of the service, the
 //! deadline that follows. Decoding itself is the halves' business.
 //!
 //! - The read buffer belongs to the core; what a connection cannot use is copied into a [`Leftover`] of its own: the part of a
@@ -38,12 +38,7 @@ struct Fed {
 impl<S: Service> Core<S> {
     /// Serves connections that have input, within the budget of a turn.
     pub(super) fn read(&mut self) {
-        for id in std::mem::take(&mut self.io.lists.starved) {
-            if let Some(conn) = self.io.connection(id) {
-                conn.flags.starved = false;
-                self.io.schedule_input(id);
-            }
-        }
+        self.io.wake_waiting();
         let mut buffer = std::mem::take(&mut self.buffer);
         let mut left = TURN_BYTES_MAX;
         for _ in 0..self.io.lists.input.len() {
@@ -58,7 +53,6 @@ impl<S: Service> Core<S> {
 
     /// Uses a connection's input up, within its budget. Answers the bytes read.
     fn serve(&mut self, id: ConnId, buffer: &mut [u8]) -> usize {
-        let favour = self.io.favour(id);
         let had_partial_head = match self.io.connection(id) {
             Some(conn) => {
                 conn.flags.in_input = false;
@@ -68,6 +62,7 @@ impl<S: Service> Core<S> {
         };
         let mut read = 0;
         loop {
+            let room = self.io.room_for(id);
             let Some(conn) = self.io.connections.get_mut(id.slot, id.generation) else { return read };
             if !conn.has_input() || !conn.takes_input() {
                 break;
@@ -76,16 +71,17 @@ impl<S: Service> Core<S> {
                 self.io.schedule_input(id);
                 break;
             }
-            if conn.is_receiving() && !self.io.process.may_receive(favour) {
-                conn.flags.starved = true;
-                self.io.lists.starved.push(id);
+            if room == 0 {
+                self.io.wait_for_room(id);
                 break;
             }
             let unread = conn.leftover.take_if(|leftover| !leftover.partial);
             if let Some(leftover) = unread {
                 self.use_leftover(id, leftover);
+                self.io.note_received(id, 0);
                 continue;
             }
+            let buffer = buffer.get_mut(..room).unwrap_or_default();
             match conn.socket.read(buffer) {
                 Ok(Received::Bytes(bytes)) => {
                     read += bytes;
@@ -93,6 +89,7 @@ impl<S: Service> Core<S> {
                     conn.flags.readable = bytes == buffer.len() || conn.flags.peer_ended;
                     let input = buffer.get_mut(..bytes).unwrap_or_default();
                     self.on_bytes(id, input);
+                    self.io.note_received(id, bytes);
                 }
                 Ok(Received::WouldBlock) => conn.flags.readable = false,
                 Ok(Received::End) => {
@@ -115,6 +112,7 @@ impl<S: Service> Core<S> {
 
     fn after_input(&mut self, id: ConnId, had_partial_head: bool) {
         self.io.count_receiving(id);
+        self.io.watch_reception(id);
         let now = self.io.now;
         let head_time = self.io.process.limits.head_time;
         let Some(conn) = self.io.connection(id).filter(|conn| conn.phase == Phase::Open) else { return };
@@ -246,7 +244,7 @@ impl<S: Service> Core<S> {
         let body_time = self.io.process.limits.body_time;
         let Some(conn) = self.io.connection(id) else { return };
         let Half::Http(half) = &mut conn.half else { return };
-        match half.read_body(tag, bytes_max, now) {
+        match half.read_body(tag, bytes_max, now, body_time) {
             Ok(client_waits) => {
                 self.io.set_deadline(id, now.after(body_time));
                 if client_waits && !content_has_come {
@@ -284,10 +282,8 @@ impl<S: Service> Core<S> {
             websocket::Step::Text(mut text) if !draining => {
                 self.service.on_message(&mut self.io, id, Message::Text(&mut text))
             }
-            websocket::Step::Binary(mut bytes) if !draining => {
-                self.service.on_message(&mut self.io, id, Message::Binary(&mut bytes))
-            }
-            websocket::Step::Text(_) | websocket::Step::Binary(_) | websocket::Step::Done => Flow::Continue,
+            websocket::Step::TooLarge if !draining => self.service.on_message(&mut self.io, id, Message::TooLarge),
+            websocket::Step::Text(_) | websocket::Step::TooLarge | websocket::Step::Done => Flow::Continue,
             websocket::Step::Closed(ending) => {
                 self.io.finish(id, ending);
                 Flow::Continue
@@ -317,8 +313,8 @@ impl<S: Service> Core<S> {
             (_, Phase::Lingering(_)) => self.io.doom(id, Ending::Complete),
             (_, Phase::Finishing(_) | Phase::Over) => {}
             // A body cut off brings nothing; a client that still reads answers to what it sent before gets them.
-            (Half::Http(half), Phase::Open) => match half.waiting(&self.io.process.limits) {
-                Waiting::Body(_) => self.io.doom(id, Ending::Peer),
+            (Half::Http(half), Phase::Open) => match half.waiting() {
+                Waiting::Body => self.io.doom(id, Ending::Peer),
                 _ if conn.queue.is_empty() => self.io.doom(id, Ending::Peer),
                 _ => self.io.finish(id, Ending::Peer),
             },
@@ -350,11 +346,13 @@ impl<S: Service> Core<S> {
 const fn ending_of(fault: HttpFault) -> Ending {
     match fault {
         HttpFault::Timeout => Ending::Timeout,
-        HttpFault::Busy => Ending::Refused,
+        HttpFault::Busy | HttpFault::NoRoom => Ending::Refused,
         HttpFault::Draining => Ending::Drain,
         HttpFault::BodyTooLarge(_) | HttpFault::Expectation => Ending::Complete,
-        HttpFault::Malformed(_) | HttpFault::Version | HttpFault::UriTooLong | HttpFault::HeadTooLarge => {
-            Ending::ProtocolError
-        }
+        HttpFault::Malformed(_)
+        | HttpFault::Version
+        | HttpFault::UriTooLong
+        | HttpFault::HeadTooLarge
+        | HttpFault::TooManyFields => Ending::ProtocolError,
     }
 }

@@ -21,10 +21,10 @@ use crate::engine::service::{ConnId, CoreId, Ending, Mail, Response, WebSocketUp
 use crate::engine::socket::Socket;
 use crate::engine::timer_wheel::TimerWheel;
 use crate::engine::websocket::WebSocket;
-use crate::limits::{CLOSE_TIME, DISCARD_TIME};
+use crate::limits::{CLOSE_TIME, DISCARD_TIME, RECEIVE_BYTES_FREE};
 use crate::ops::metrics::CoreMetrics;
-use crate::wire::http1::Version;
 use crate::wire::http1::response::{ReplyTo, encode_interim_continue, encode_response, encode_switch_to_websocket};
+use crate::wire::http1::{Date, Version};
 
 /// The buffer for what is about to be queued keeps no more room than this.
 const SCRATCH_BYTES_KEPT: usize = 64 << 10;
@@ -33,6 +33,8 @@ const SCRATCH_BYTES_KEPT: usize = 64 << 10;
 #[derive(Debug)]
 pub(super) struct Io<M> {
     pub(super) now: Now,
+    /// The time of day, to the second, for responses.
+    pub(super) date: Date,
     pub(super) core: CoreId,
     pub(super) process: Arc<Process>,
     pub(super) metrics: Arc<CoreMetrics>,
@@ -55,8 +57,8 @@ pub(super) struct Io<M> {
 pub(super) struct Lists {
     /// Input may be there and can be used.
     pub(super) input: VecDeque<ConnId>,
-    /// Input is there; the process receives too much already.
-    pub(super) starved: Vec<ConnId>,
+    /// Input is there; the process receives too much already. Who has waited longest comes first.
+    pub(super) starved: VecDeque<ConnId>,
     /// Answers are queued: these go first.
     pub(super) answers: VecDeque<ConnId>,
     /// Messages are queued.
@@ -72,9 +74,16 @@ pub(super) struct Lists {
 }
 
 impl<M: Mail> Io<M> {
-    pub(super) fn new(core: CoreId, process: Arc<Process>, metrics: Arc<CoreMetrics>, mailbox: Mailbox<M>) -> Self {
+    pub(super) fn new(
+        core: CoreId,
+        process: Arc<Process>,
+        metrics: Arc<CoreMetrics>,
+        mailbox: Mailbox<M>,
+        date: Date,
+    ) -> Self {
         Self {
             now: Now(0),
+            date,
             core,
             process,
             metrics,
@@ -139,8 +148,11 @@ impl<M: Mail> Io<M> {
                 self.process.count_receiving(conn.receiving_bytes, now);
                 conn.receiving_bytes = now;
             }
-            if now == 0 {
-                self.process.unfavour(Favour::of(self.core, id));
+            let borrows = conn.is_borrowing();
+            let borrowed = std::mem::replace(&mut conn.flags.borrows, borrows);
+            self.process.count_borrower(borrowed, borrows);
+            if conn.received_bytes().is_none_or(|received| received < RECEIVE_BYTES_FREE) {
+                self.process.unfavour(Favour::of(self.core, id), self.now);
             }
         }
     }
@@ -227,14 +239,14 @@ impl<M: Mail> Io<M> {
 
     /// Answers the request that awaits it; nothing if none does.
     pub(super) fn answer(&mut self, id: ConnId, response: &Response, ending: Ending) {
-        let draining = self.draining;
+        let (draining, date) = (self.draining, self.date);
         let Some(conn) = self.connection(id) else { return };
         let Half::Http(half) = &mut conn.half else { return };
         let Some(to) = half.answer(response.close || draining) else {
             debug_assert!(false, "a request is answered once");
             return;
         };
-        self.queue(id, |out| encode_response(out, to, response.status, &response.fields, &response.body));
+        self.queue(id, |out| encode_response(out, to, date, response.status, &response.fields, &response.body));
         if to.keep_alive {
             self.await_request(id);
         } else {
@@ -257,7 +269,7 @@ impl<M: Mail> Io<M> {
     /// whole, unless it is broken.
     pub(super) fn write_refusal(&mut self, socket: &mut Socket, response: &Response) -> bool {
         self.scratch.clear();
-        encode_last_response(&mut self.scratch, response);
+        encode_last_response(&mut self.scratch, self.date, response);
         let written = socket.write(&self.scratch).unwrap_or(0);
         self.metrics.writes.increment();
         self.metrics.bytes_out.add(written as u64);
@@ -282,14 +294,14 @@ impl<M: Mail> Io<M> {
 
     /// Speaks WebSocket from now on. The request awaits its answer.
     pub(super) fn upgrade(&mut self, id: ConnId, upgrade: &WebSocketUpgrade) {
-        let now = self.now;
+        let (now, date) = (self.now, self.date);
         let Some(conn) = self.connection(id) else { return };
         let Half::Http(half) = &conn.half else { return };
         if half.reply_to().is_none() {
             debug_assert!(false, "a request is answered once");
             return;
         }
-        self.queue_head(id, |out| encode_switch_to_websocket(out, &upgrade.accept, &upgrade.fields));
+        self.queue_head(id, |out| encode_switch_to_websocket(out, &upgrade.accept, date, &upgrade.fields));
         self.become_half(id, Half::WebSocket(WebSocket::new(upgrade, now)));
         self.set_deadline(id, now.after(upgrade.ping_interval.min(upgrade.silence_max)));
     }
@@ -320,6 +332,7 @@ impl<M: Mail> Io<M> {
             conn.phase = Phase::Finishing(farewell);
             conn.ending.get_or_insert(ending);
             conn.leftover = None;
+            conn.flags.starved = false;
             conn.timers.alarm = NEVER;
             self.set_deadline(id, farewell.deadline(now));
             self.count_receiving(id);
@@ -350,9 +363,9 @@ pub(super) fn count_backlog(process: &Process, metrics: &CoreMetrics, before: us
 }
 
 /// For a client of which nothing is known.
-fn encode_last_response(out: &mut Vec<u8>, response: &Response) {
+fn encode_last_response(out: &mut Vec<u8>, date: Date, response: &Response) {
     let to = ReplyTo { version: Version::Http11, keep_alive: false, head: false };
-    encode_response(out, to, response.status, &response.fields, &response.body);
+    encode_response(out, to, date, response.status, &response.fields, &response.body);
 }
 
 pub(super) fn arm(wheel: &mut TimerWheel<ConnId>, conn: &mut Connection, id: ConnId) {

@@ -22,7 +22,7 @@
 //!
 //! `core.rs` has the turn; `input.rs` and `flush.rs` the two directions; `http.rs`, `websocket.rs` and `event_stream.rs` what
 //! connections speak, without sockets; `blocks.rs` and `write_queue.rs` how one copy of an event reaches a thousand
-//! consumers; `pacing.rs` who has to wait for whom; `drain.rs` the end.
+//! consumers; `receiving.rs` who may send how much, and how slowly; `pacing.rs` who has to wait for whom; `drain.rs` the end.
 
 mod accept;
 mod blocks;
@@ -40,6 +40,8 @@ mod mailbox;
 mod outbox;
 mod pacing;
 mod process;
+mod receiving;
+mod reception;
 pub mod service;
 mod socket;
 pub mod timer_wheel;
@@ -47,14 +49,14 @@ mod token;
 mod websocket;
 mod write_queue;
 
-use std::io::Result;
+use std::fmt;
+use std::io::Error;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
 use ::mio::{Poll, Waker};
 use crossbeam_channel::unbounded;
-use tracing::error;
 
 pub use drain::Outcome;
 
@@ -96,11 +98,39 @@ impl Stopper {
     }
 }
 
+/// Why an engine did not start.
+#[derive(Debug)]
+pub enum StartError {
+    /// The address cannot be listened on: the port is taken, or the address is not of this machine.
+    Listen(SocketAddr, Error),
+    /// A core could not be set up, mostly for want of descriptors.
+    Core(Error),
+    /// There is no thread for a core, of so many: too little memory, or a limit of processes.
+    Thread(usize, Error),
+}
+
+impl fmt::Display for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Listen(address, error) => write!(f, "cannot listen on {address}: {error}"),
+            Self::Core(error) => write!(f, "cannot set up a core: {error}"),
+            Self::Thread(cores, error) => {
+                write!(
+                    f,
+                    "cannot start a thread for each of AEP_CORES={cores} cores: {error} (limits of threads and memory)"
+                )
+            }
+        }
+    }
+}
+
+impl std::error::Error for StartError {}
+
 impl Engine {
     /// Takes the port and starts a thread per core, each with a service of its own. When this returns, clients are served.
     ///
     /// # Errors
-    /// The port is taken or the address is not of this machine, or the process lacks descriptors or threads.
+    /// See [`StartError`]. Cores that have started by then go on until the process ends.
     ///
     /// # Panics
     /// With no core, or more than [`crate::limits::CORES_MAX`].
@@ -108,12 +138,13 @@ impl Engine {
         config: EngineConfig,
         metrics: &Metrics,
         mut service: impl FnMut(CoreId) -> S,
-    ) -> Result<Self> {
+    ) -> Result<Self, StartError> {
         let cores = config.cores;
-        let (address, listeners) = listener::bind(config.address, cores)?;
-        let polls = (0..cores).map(|_| Poll::new()).collect::<Result<Vec<_>>>()?;
+        let (address, listeners) =
+            listener::bind(config.address, cores).map_err(|error| StartError::Listen(config.address, error))?;
+        let polls = (0..cores).map(|_| Poll::new()).collect::<Result<Vec<_>, Error>>().map_err(StartError::Core)?;
         let bells = polls.iter().map(|poll| Ok(Bell::new(Waker::new(poll.registry(), token::WAKER)?)));
-        let bells: Arc<[Bell]> = bells.collect::<Result<Vec<_>>>()?.into();
+        let bells: Arc<[Bell]> = bells.collect::<Result<Vec<_>, Error>>().map_err(StartError::Core)?.into();
         let throttle = pacing::throttle(&config.limits);
         let process = Arc::new(Process::new(config.limits, bells.clone(), throttle));
         let (to, incoming): (Vec<_>, Vec<_>) = (0..cores).map(|_| unbounded()).unzip();
@@ -125,10 +156,11 @@ impl Engine {
             let metrics = metrics.core(usize::from(core.0));
             let process = process.clone();
             let parts = Parts { core, poll, listener, process, mailbox, handover, metrics, clock };
-            ready.push(Core::new(parts, service(core))?);
+            ready.push(Core::new(parts, service(core)).map_err(StartError::Core)?);
         }
         let spawn = |(index, core)| thread::Builder::new().name(format!("core-{index}")).spawn(move || run(core));
-        let threads = ready.into_iter().enumerate().map(spawn).collect::<Result<Vec<_>>>()?;
+        let threads = ready.into_iter().enumerate().map(spawn).collect::<Result<Vec<_>, Error>>();
+        let threads = threads.map_err(|error| StartError::Thread(cores, error))?;
         Ok(Self { address, process, threads })
     }
 
@@ -157,12 +189,10 @@ impl Engine {
 /// sessions would be a black hole for everybody else.
 fn run<S: Service>(core: Core<S>) -> Outcome {
     let guard = AbortOnPanic;
-    let result = core.run();
+    // As a panic, since its message is waited for before the end; the log's lines are not.
+    let outcome = core.run().unwrap_or_else(|error| panic!("the poll of a core failed: {error}"));
     std::mem::forget(guard);
-    result.unwrap_or_else(|error| {
-        error!(%error, "the poll of a core failed");
-        std::process::abort()
-    })
+    outcome
 }
 
 struct AbortOnPanic;

@@ -37,7 +37,7 @@ impl<M: Mail> Outbox<M> for Io<M> {
     }
 
     fn open_event_stream(&mut self, id: ConnId, open: EventStreamOpen) {
-        let now = self.now;
+        let (now, date) = (self.now, self.date);
         let Some(conn) = self.connection(id) else { return };
         let Half::Http(half) = &conn.half else { return };
         let Some(to) = half.reply_to() else {
@@ -47,7 +47,7 @@ impl<M: Mail> Outbox<M> for Io<M> {
         let framing = StreamFraming::of(to.version);
         self.queue_head(id, |out| {
             // The stream is the last answer of its connection: what came behind its request is read past.
-            encode_event_stream_head(out, ReplyTo { keep_alive: false, ..to }, &open.fields);
+            encode_event_stream_head(out, ReplyTo { keep_alive: false, ..to }, date, &open.fields);
             framing.encode(out, open.first);
         });
         let half = EventStream::new(&open, framing, now, id.slot);
@@ -233,7 +233,7 @@ impl<M: Mail> Io<M> {
     }
 
     /// Queues our close frame and waits for the peer's.
-    fn close_open_websocket(&mut self, id: ConnId, close: WebSocketClose<'_>, ending: Ending) {
+    pub(super) fn close_open_websocket(&mut self, id: ConnId, close: WebSocketClose<'_>, ending: Ending) {
         let code = CloseCode::from_wire(close.code);
         debug_assert!(code.is_some(), "a close code that may travel");
         self.queue(id, |out| encode_close(out, code, close.reason));
@@ -241,10 +241,12 @@ impl<M: Mail> Io<M> {
         let Some(conn) = self.connection(id) else { return };
         conn.ending.get_or_insert(ending);
         conn.flags.parked = false;
+        conn.flags.starved = false;
         conn.timers.alarm = NEVER;
         if let Half::WebSocket(half) = &mut conn.half {
             half.on_close_queued();
         }
+        self.count_receiving(id);
         self.set_deadline(id, now.after(CLOSE_TIME));
         self.schedule_input(id);
     }

@@ -53,7 +53,7 @@ pub trait Service {
     /// where HTTP asks for it. `origin` is the request's `Origin` field, if its head could be read.
     fn refusal(&self, fault: HttpFault, origin: Option<&str>) -> Response;
 
-    /// A WebSocket message has arrived. Text is valid UTF-8. The slice may be overwritten.
+    /// A WebSocket message has arrived, or one that is too large as a first one. Text may be overwritten.
     fn on_message(&mut self, out: &mut dyn Outbox<Self::Mail>, conn: ConnId, message: Message<'_>) -> Flow;
 
     /// The queue of a connection that asked for it ([`Outbox::notify_drained`]) has run empty.
@@ -125,6 +125,8 @@ pub struct WebSocketUpgrade {
     pub fields: Vec<(&'static str, Cow<'static, str>)>,
     /// Bytes of one message; over it close code 1009.
     pub message_bytes_max: usize,
+    /// Bytes of the first message, if that is less; over it the service hears [`Message::TooLarge`].
+    pub first_message_bytes_max: usize,
     /// Silence after which a ping goes out.
     pub ping_interval: Duration,
     /// Silence after which the peer is dropped.
@@ -160,10 +162,11 @@ pub struct EventStreamOpen {
 /// A WebSocket message.
 #[derive(Debug)]
 pub enum Message<'a> {
-    /// A text message, valid UTF-8.
+    /// A text message, valid UTF-8. Binary ones are refused with 1003.
     Text(&'a mut [u8]),
-    /// A binary message.
-    Binary(&'a mut [u8]),
+    /// The connection's first message is over the bound it has, as its length or what has come of it shows. Neither it nor a
+    /// later one is handed over: say so and close.
+    TooLarge,
 }
 
 /// Whether a connection is read on.
@@ -195,8 +198,10 @@ pub enum HttpFault {
     Version,
     /// The request line alone is over the head limit. 414.
     UriTooLong,
-    /// The head is over its limit. 431.
+    /// The head is over its limit of bytes. 431.
     HeadTooLarge,
+    /// The head has more than [`crate::limits::HEADER_FIELDS_MAX`] fields. 431.
+    TooManyFields,
     /// An `Expect` other than `100-continue`. 417.
     Expectation,
     /// The body is over this many bytes. 413.
@@ -205,6 +210,8 @@ pub enum HttpFault {
     Timeout,
     /// Over the connection limit. 503 with `Retry-After`.
     Busy,
+    /// The body has waited in vain for memory that other bodies and messages hold. 503 with `Retry-After`.
+    NoRoom,
     /// The process is draining. 503.
     Draining,
 }
@@ -275,7 +282,7 @@ pub enum Ending {
     SocketError,
     /// Complete: the answer or the stream came to its end.
     Complete,
-    /// A deadline of HTTP passed.
+    /// A deadline of HTTP, or of a WebSocket message, passed.
     Timeout,
     /// Kept alive without a request for too long.
     Idle,
@@ -287,7 +294,7 @@ pub enum Ending {
     SlowConsumer,
     /// The peer was silent for too long.
     Silent,
-    /// Over the connection limit.
+    /// Over the connection limit, or no memory for what it was sending.
     Refused,
     /// The process drains.
     Drain,

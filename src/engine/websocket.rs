@@ -5,13 +5,16 @@
 //! service; its driver sends what is put into `out`.
 //!
 //! - OPEN → CLOSING when our close frame is queued first; → CLOSED when the peer's close came, or it broke the RFC.
-//! - Messages are handed over in OPEN only.
+//! - Messages are handed over in OPEN only; else they are read past, and nothing of them is kept.
+//! - A message has a reception from its first byte in a read that does not end it, be that of a head; so has a control frame,
+//!   which brings nothing by it. Other control frames inside a message are no progress of it, though the peer is heard.
 //! - Pongs that the socket has not taken are at most [`PONG_BYTES_MAX`] and one frame: beyond that no input is taken, so a
 //!   flood of pings fills the kernel's buffers and not ours.
 
 use std::time::Duration;
 
 use crate::base::time::{Deadline, Now};
+use crate::engine::reception::Reception;
 use crate::engine::service::{Ending, WebSocketUpgrade};
 use crate::limits::FRAGMENTS_MAX;
 use crate::wire::websocket::frame::{encode_close, encode_ping, encode_pong};
@@ -24,6 +27,8 @@ const PONG_BYTES_MAX: usize = 64 << 10;
 #[derive(Debug)]
 pub(super) struct WebSocket {
     decoder: MessageDecoder,
+    /// Of the message under way.
+    reception: Option<Box<Reception>>,
     state: State,
     /// When something was last heard of the peer.
     heard_at: Now,
@@ -50,8 +55,8 @@ pub(super) enum Step<'a> {
     Need,
     /// A message for the service.
     Text(Payload<'a>),
-    /// A message for the service.
-    Binary(Payload<'a>),
+    /// The first message is over its bound, which the service has to know. Nothing of it or of what follows is kept.
+    TooLarge,
     /// A frame that is done with; it may have been answered.
     Done,
     /// Both sides have closed, or the peer cannot be understood: what is queued is the last.
@@ -72,7 +77,8 @@ pub(super) enum Silence {
 impl WebSocket {
     pub(super) fn new(upgrade: &WebSocketUpgrade, now: Now) -> Self {
         Self {
-            decoder: MessageDecoder::new(upgrade.message_bytes_max, FRAGMENTS_MAX),
+            decoder: MessageDecoder::new(upgrade.message_bytes_max, upgrade.first_message_bytes_max, FRAGMENTS_MAX),
+            reception: None,
             state: State::Open,
             heard_at: now,
             pinged_at: now,
@@ -89,15 +95,18 @@ impl WebSocket {
         let open = self.state == State::Open;
         let step = match incoming {
             None => Step::Need,
-            Some(Incoming::Text(payload)) if open => Step::Text(payload),
-            Some(Incoming::Binary(payload)) if open => Step::Binary(payload),
+            Some(Incoming::Text(payload)) if open => {
+                self.reception = None;
+                Step::Text(payload)
+            }
+            Some(Incoming::TooLarge) if open => Step::TooLarge,
             Some(Incoming::Ping(payload)) if open => {
                 let before = out.len();
                 encode_pong(out, &payload);
                 self.pong_bytes += out.len() - before;
                 Step::Done
             }
-            Some(Incoming::Text(_) | Incoming::Binary(_) | Incoming::Ping(_) | Incoming::Pong) => Step::Done,
+            Some(Incoming::Text(_) | Incoming::TooLarge | Incoming::Ping(_) | Incoming::Pong) => Step::Done,
             Some(Incoming::Close(code)) => {
                 if open {
                     encode_close(out, code, "");
@@ -120,6 +129,8 @@ impl WebSocket {
     pub(super) fn on_close_queued(&mut self) {
         if self.state == State::Open {
             self.state = State::Closing;
+            self.decoder.read_past_messages();
+            self.reception = None;
         }
     }
 
@@ -136,6 +147,26 @@ impl WebSocket {
     /// Memory that a message cut by frames or reads holds, bytes.
     pub(super) fn held_bytes(&self) -> usize {
         self.decoder.held_bytes()
+    }
+
+    /// Bytes of the message under way that have come.
+    pub(super) fn message_bytes(&self) -> usize {
+        self.decoder.message_bytes()
+    }
+
+    /// What has come so far of a message has come by now; one that has begun has that much time.
+    pub(super) fn note_received(&mut self, now: Now, time: Duration) {
+        if self.state == State::Open && self.decoder.is_open() {
+            let reception = self.reception.get_or_insert_with(|| Box::new(Reception::new(now, time)));
+            reception.on_bytes(self.decoder.message_bytes(), now);
+        } else {
+            self.reception = None;
+        }
+    }
+
+    /// The message under way.
+    pub(super) fn reception_mut(&mut self) -> Option<&mut Reception> {
+        self.reception.as_deref_mut()
     }
 
     /// Bytes came from the peer, or it took some that it had not taken before.
@@ -191,10 +222,15 @@ mod tests {
     use super::*;
 
     fn websocket() -> WebSocket {
+        websocket_for(100)
+    }
+
+    fn websocket_for(message_bytes_max: usize) -> WebSocket {
         let upgrade = WebSocketUpgrade {
             accept: [b'x'; 28],
             fields: Vec::new(),
-            message_bytes_max: 100,
+            message_bytes_max,
+            first_message_bytes_max: message_bytes_max / 2,
             ping_interval: Duration::from_secs(30),
             silence_max: Duration::from_secs(90),
         };
@@ -219,7 +255,7 @@ mod tests {
                 match step {
                     Step::Need => break,
                     Step::Text(payload) => log.push(format!("text {}", String::from_utf8_lossy(&payload))),
-                    Step::Binary(_) => log.push("binary".to_owned()),
+                    Step::TooLarge => log.push("too large".to_owned()),
                     Step::Done => {}
                     Step::Closed(ending) => {
                         log.push(format!("{ending:?}"));
@@ -242,8 +278,40 @@ mod tests {
 
     #[test]
     fn messages_pass_and_pings_are_answered_between_them() {
-        let input = [frame(0x81, b"one"), frame(0x89, b"p"), frame(0x82, b"x"), frame(0x8a, b""), frame(0x81, b"two")];
-        check(&input.concat(), &["text one", "binary", "text two"], b"\x8a\x01p");
+        let input = [frame(0x81, b"one"), frame(0x89, b"p"), frame(0x8a, b""), frame(0x81, b"two")];
+        check(&input.concat(), &["text one", "text two"], b"\x8a\x01p");
+    }
+
+    #[test]
+    fn a_first_message_over_its_bound_is_told_once_and_pings_are_answered_on() {
+        let input = [frame(0x01, &[b'x'; 51]), frame(0x89, b"p"), frame(0x80, b"x"), frame(0x88, b"")];
+        check(&input.concat(), &["too large", "Peer"], b"\x8a\x01p\x88\x00");
+        let input = [frame(0x81, &[b'x'; 50]), frame(0x81, &[b'x'; 100]), frame(0x88, b"")];
+        let (log, _) = drive(&mut websocket(), &input.concat(), 7);
+        assert_eq!(log.len(), 3, "the second one has the bound of all: {log:?}");
+    }
+
+    #[test]
+    fn a_message_has_its_time_from_its_first_byte_and_earns_more_by_content() {
+        let mut half = websocket_for(1 << 20);
+        let mut at = |bytes: &[u8], second: u64| {
+            let (mut bytes, mut used, mut out) = (bytes.to_vec(), 0, Vec::new());
+            while used < bytes.len() {
+                used += half.next(&mut bytes[used..], &mut out).0;
+            }
+            half.note_received(Now(second * 1000), Duration::from_secs(30));
+            half.reception_mut().map(|reception| reception.deadline().0 / 1000)
+        };
+        let large = |first: u8| [&[first, 0xfe, 0x30, 0, 0, 0, 0, 0][..], &[b'x'; 0x3000]].concat();
+        assert_eq!(at(&frame(0x81, b"whole"), 5), None);
+        assert_eq!(at(b"\x01", 10), Some(40), "a head begun");
+        assert_eq!(at(&large(0x01)[1..], 35), Some(46));
+        assert_eq!(at(&frame(0x89, &[b'p'; 125]).repeat(200), 40), Some(46), "pings");
+        assert_eq!(at(&large(0x00), 44), Some(55));
+        // The next message has its own time.
+        assert_eq!(at(&[frame(0x80, b""), vec![0x81]].concat(), 50), Some(80));
+        half.on_close_queued();
+        assert!(half.reception_mut().is_none());
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! Cross-origin rules: the fields that every answer carries, refusals too, preflights, and who may open a WebSocket
-//! (contract §4, §6).
+//! Cross-origin rules: the fields that every answer carries, refusals too, preflights, and who may change something or open
+//! a WebSocket (contract §4, §6).
 
 use std::borrow::Cow;
 
@@ -59,8 +59,9 @@ impl Cors {
         Response { status: 204, fields, body: Cow::Borrowed(b""), close: false }
     }
 
-    /// Whether this upgrade may be made: no `Origin` is no browser; otherwise exactly one, and allowed.
-    pub(super) fn may_open_socket(&self, head: &RequestHead<'_>) -> bool {
+    /// Whether a request may be made that CORS does not hold back: one that changes something, which a browser sends and only
+    /// hides the answer of, or an upgrade. No `Origin` is no browser; otherwise exactly one, and allowed.
+    pub(super) fn admits(&self, head: &RequestHead<'_>) -> bool {
         if !self.depends_on_origin() || head.field("origin").is_none() {
             return true;
         }
@@ -83,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_exact_origin_opens_a_websocket() {
+    fn only_the_exact_origin_is_admitted() {
         let cors = Cors::new(Origins::Listed(vec!["https://good.example".into()]));
         for (fields, may) in [
             ("", true),
@@ -97,7 +98,7 @@ mod tests {
         ] {
             let text = head(fields);
             let head = RequestHead::decode_whole(text.as_bytes()).unwrap();
-            assert_eq!(cors.may_open_socket(&head), may, "{fields}");
+            assert_eq!(cors.admits(&head), may, "{fields}");
             let told = cors.fields(&head).iter().any(|(name, _)| *name == "access-control-allow-origin");
             assert_eq!(told, may && !fields.is_empty(), "{fields}");
         }

@@ -1,7 +1,7 @@
 //! The gateway: routes, authentication, CORS and refusals; hands a connection to its protocol (contract §4).
 //!
-//! [`Gateway`] is the engine's service. It decides what a request is and whether it may be, in the contract's order
-//! (path, method, token, version, type, size), and answers what needs no protocol. Everything else it delegates to the
+//! [`Gateway`] is the engine's service. It decides what a request is and whether it may be, in the contract's order (host and
+//! origin, path, method, token, version, type, size), and answers what needs no protocol. Everything else it delegates to the
 //! activity relay. It keeps no state of a connection, except the response fields of bodies under way when answers
 //! depend on the request's origin.
 
@@ -19,6 +19,7 @@ use crate::engine::service::{
 };
 use crate::limits::{PEER_SILENCE_MAX, PING_INTERVAL};
 use crate::ops::auth::Access;
+use crate::ops::hosts::Hosts;
 use crate::ops::metrics::{self, Metrics};
 use crate::ops::origins::Origins;
 use crate::relay::error::{Code, Fields, Refusal, json_response};
@@ -27,7 +28,7 @@ use crate::relay::ownership::REMEMBERS_TOO_MUCH;
 use crate::relay::{Relay, RelayMail, discovery, stream};
 use crate::wire::http1::chunk::StreamFraming;
 use crate::wire::http1::{Framing, RequestHead};
-use crate::wire::url::Target;
+use crate::wire::url::{Target, authority};
 use crate::wire::websocket::handshake::Handshake;
 
 use cors::Cors;
@@ -44,6 +45,8 @@ pub struct GatewayConfig {
     pub access: Access,
     /// Who may read from a browser.
     pub origins: Origins,
+    /// What hosts a request may be for; all, if none.
+    pub hosts: Option<Hosts>,
     /// The metrics, if they are served.
     pub exposition: Option<Metrics>,
 }
@@ -83,7 +86,15 @@ impl Gateway {
         json_response(401, fields, &b"{\"error\":\"unauthorized\"}"[..])
     }
 
-    /// Decides a request: path, method, token, then what its endpoint asks for.
+    /// Whether the request is for a host that is served. Without `Host` (HTTP/1.0) it is from no browser.
+    fn is_for_us(&self, head: &RequestHead<'_>) -> bool {
+        let Some(hosts) = &self.config.hosts else { return true };
+        // RFC 9112 §3.2.2: of absolute-form, the target counts.
+        let host = authority(head.target).map(str::as_bytes).or_else(|| head.field("host"));
+        host.is_none_or(|host| hosts.include(host))
+    }
+
+    /// Decides a request: host, origin, path, method, token, then what its endpoint asks for.
     fn decide(
         &mut self,
         out: &mut dyn Outbox<RelayMail>,
@@ -93,6 +104,14 @@ impl Gateway {
         path: Option<&Path>,
     ) -> Verdict {
         let fields = self.cors.fields(head);
+        if !self.is_for_us(head) {
+            let detail = "AEP_HOSTS: requests for this host are not served";
+            return Verdict::Respond(Refusal::new(Code::Misdirected, detail).response(fields));
+        }
+        if !matches!(head.method, "GET" | "HEAD" | "OPTIONS") && !self.cors.admits(head) {
+            let detail = "AEP_ORIGINS: pages of this origin may not change anything";
+            return Verdict::Respond(Refusal::new(Code::ForbiddenOrigin, detail).response(fields));
+        }
         let Some(path) = path else {
             return Verdict::Respond(Refusal::new(Code::NotFound, "no such path").response(fields));
         };
@@ -221,7 +240,7 @@ impl Gateway {
             }
             Handshake::BadKey(detail) => return refused(Code::BadRequest, detail, fields),
         };
-        if !self.cors.may_open_socket(head) {
+        if !self.cors.admits(head) {
             return refused(Code::ForbiddenOrigin, "this origin may not open a WebSocket", fields);
         }
         self.relay.on_socket(out, conn);
@@ -229,6 +248,7 @@ impl Gateway {
             accept,
             fields,
             message_bytes_max: self.relay.shared().limits.body_bytes_max,
+            first_message_bytes_max: self.relay.shared().limits.hello_bytes_max,
             ping_interval: PING_INTERVAL,
             silence_max: PEER_SILENCE_MAX,
         })

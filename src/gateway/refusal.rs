@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 
 use crate::engine::service::{HttpFault, Response};
+use crate::limits::HEADER_FIELDS_MAX;
 use crate::relay::error::{Code, Fields, Refusal};
 
 /// Seconds after which a refused client may come back.
@@ -15,15 +16,21 @@ pub(super) fn of_fault(fault: HttpFault, mut fields: Fields) -> Response {
         HttpFault::Version => Refusal::new(Code::VersionNotSupported, "HTTP/1.1 and HTTP/1.0 only"),
         HttpFault::UriTooLong => Refusal::new(Code::UriTooLong, "AEP_HEAD_BYTES: the request line is too long"),
         HttpFault::HeadTooLarge => Refusal::new(Code::HeadTooLarge, "AEP_HEAD_BYTES: the request head is too large"),
+        HttpFault::TooManyFields => {
+            Refusal::new(Code::HeadTooLarge, format!("more than {HEADER_FIELDS_MAX} header fields"))
+        }
         HttpFault::Expectation => Refusal::new(Code::ExpectationFailed, "expect: only 100-continue"),
         HttpFault::BodyTooLarge(max) => {
             Refusal::new(Code::PayloadTooLarge, format!("AEP_MAX_BODY: more than {max} bytes in one body"))
         }
         HttpFault::Timeout => Refusal::new(Code::Timeout, "the request came in too slowly"),
         HttpFault::Busy => Refusal::new(Code::Busy, "AEP_MAX_CONNECTIONS: too many connections"),
+        HttpFault::NoRoom => {
+            Refusal::new(Code::Busy, "AEP_RECEIVE_BYTES: no memory for this body beside others being received")
+        }
         HttpFault::Draining => Refusal::new(Code::Draining, "the relay is shutting down"),
     };
-    if matches!(fault, HttpFault::Busy | HttpFault::Draining) {
+    if matches!(fault, HttpFault::Busy | HttpFault::NoRoom | HttpFault::Draining) {
         fields = come_back_later(fields);
     }
     refusal.response(fields)

@@ -87,27 +87,25 @@ impl Access {
     }
 
     /// Whether a request may proceed, given its `Authorization` field and, where the endpoint takes one, the decoded
-    /// `access_token` of its query. A field, once sent, decides alone: a wrong one is not rescued by a right query.
+    /// `access_token` of its query. A `Bearer` field, once sent, decides alone: a wrong one is not rescued by a right query.
+    /// Another scheme carries no token: a proxy puts its own credentials there.
     #[must_use]
     pub fn permits(&self, authorization: Option<&[u8]>, access_token: Option<&str>) -> bool {
         let Some(token) = &self.token else { return true };
-        let presented = match authorization {
-            Some(field) => bearer(field),
-            None => access_token.map(str::as_bytes),
-        };
+        let presented = authorization.and_then(bearer).or(access_token.map(str::as_bytes));
         presented.is_some_and(|presented| token.matches(presented))
     }
 }
 
 const SCHEME: &[u8] = b"bearer";
 
-/// The credentials of an `Authorization` field, if its scheme is `Bearer` (in any case) and at least one space
-/// follows (RFC 9110 §11.4).
+/// The credentials of an `Authorization` field, if its scheme is `Bearer` (in any case). One space or more stand between the
+/// two (RFC 9110 §11.4); where there is something else, or nothing, the credentials are none that a token can equal.
 fn bearer(field: &[u8]) -> Option<&[u8]> {
     let (scheme, rest) = field.split_at_checked(SCHEME.len())?;
+    let ends = rest.first().is_none_or(|byte| !byte.is_ascii_graphic());
     let spaces = rest.iter().take_while(|byte| **byte == b' ').count();
-    let credentials = rest.get(spaces..)?;
-    (spaces > 0 && scheme.eq_ignore_ascii_case(SCHEME)).then_some(credentials)
+    (ends && scheme.eq_ignore_ascii_case(SCHEME)).then(|| rest.get(spaces..).unwrap_or_default())
 }
 
 #[cfg(test)]
@@ -149,8 +147,20 @@ mod tests {
         assert!(!access.permits(None, Some("")));
         assert!(!access.permits(None, None));
         assert!(!access.permits(Some(b"Bearer other"), Some("s3cret")));
-        assert!(!access.permits(Some(b"Basic dTpw"), Some("s3cret")));
+        for field in ["Bearer", "bearer ", "Bearer\ts3cret", "BEARER \ts3cret"] {
+            assert!(!access.permits(Some(field.as_bytes()), Some("s3cret")), "{field}");
+        }
         assert!(access.permits(Some(b"Bearer s3cret"), Some("other")));
+    }
+
+    #[test]
+    fn another_scheme_carries_no_token() {
+        let access = access("s3cret");
+        for field in ["Basic dTpw", "Basic s3cret", "Bearers3cret", "Bearer-x s3cret", "s3cret", "Negotiate", ""] {
+            assert!(access.permits(Some(field.as_bytes()), Some("s3cret")), "{field}");
+            assert!(!access.permits(Some(field.as_bytes()), Some("other")), "{field}");
+            assert!(!access.permits(Some(field.as_bytes()), None), "{field}");
+        }
     }
 
     #[test]

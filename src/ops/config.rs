@@ -27,6 +27,7 @@ pub use setting::ConfigError;
 
 use crate::limits::{self, FRAMING_BYTES, Limits, MESSAGE_BYTES_MAX};
 use crate::ops::auth::Token;
+use crate::ops::hosts::Hosts;
 use crate::ops::log;
 use crate::ops::machine::Machine;
 use crate::ops::origins::Origins;
@@ -61,6 +62,8 @@ pub struct Config {
     pub cores: usize,
     /// Origins that browsers may use the relay from.
     pub origins: Origins,
+    /// Hosts that requests may be for, the one bound among them; all, if none is named.
+    pub hosts: Option<Hosts>,
     /// Whether `GET /metrics` is served.
     pub metrics: bool,
     /// Filter of the log lines.
@@ -88,10 +91,12 @@ impl Host {
             return Some(Self::Localhost);
         }
         let bare = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
-        match bare {
-            Some(bare) => bare.parse().ok().map(|v6| Self::Address(IpAddr::V6(v6))),
-            None => text.parse().ok().map(Self::Address),
-        }
+        let address = match bare {
+            Some(bare) => bare.parse().ok().map(IpAddr::V6),
+            None => text.parse().ok(),
+        };
+        // `::ffff:127.0.0.1` is another way to write 127.0.0.1, and no other address.
+        address.map(|address| Self::Address(address.to_canonical()))
     }
 
     /// The address to bind.
@@ -169,15 +174,18 @@ impl Config {
         let cores = settings.count("AEP_CORES", &raw.cores, machine.cores, 1..=limits::CORES_MAX)?;
         let host = settings.parsed("AEP_HOST", &raw.host, Host::ACCEPTED, Host::parse)?;
         let origins = settings.parsed("AEP_ORIGINS", &raw.origins, Origins::ACCEPTED, Origins::parse)?;
+        let hosts = settings.parsed("AEP_HOSTS", &raw.hosts, Hosts::ACCEPTED, Hosts::parse)?;
         let metrics = settings.parsed("AEP_METRICS", &raw.metrics, "on or off", on_off)?;
         let log = settings
             .parsed("AEP_LOG", &raw.log, log::FILTER_ACCEPTED, |text| log::is_filter(text).then(|| text.to_owned()))?;
+        let host = host.unwrap_or(Host::Address(IpAddr::V4(Ipv4Addr::LOCALHOST)));
         Ok(Self {
-            host: host.unwrap_or(Host::Address(IpAddr::V4(Ipv4Addr::LOCALHOST))),
+            host,
             port: settings.port("AEP_PORT", &raw.port, 8787)?,
             token: token::resolve(&settings, raw)?,
             cores,
             origins: origins.unwrap_or(Origins::Any),
+            hosts: hosts.map(|hosts| hosts.and(&host.to_string()).and(&host.ip().to_string())),
             metrics: metrics.unwrap_or(true),
             log: log.unwrap_or_else(|| "info".to_owned()),
             limits: bounds(&settings, raw, cores, machine)?,
@@ -198,8 +206,9 @@ impl Config {
         let mut warnings: Vec<String> = self.unknown.warnings().collect();
         if !self.host.ip().is_loopback() && self.token.is_none() {
             warnings.push(format!(
-                "listening on {} without AEP_TOKEN: whoever reaches this port may publish and read everything",
-                self.host
+                "listening on {} without AEP_TOKEN: whoever reaches this port may publish and read everything{}",
+                self.host,
+                self.open_to_pages()
             ));
         }
         let connections = self.machine.connections(self.cores);
@@ -221,8 +230,27 @@ impl Config {
 
     /// What the operator may want to know at start, and need not worry about.
     #[must_use]
-    pub fn notice(&self) -> Option<String> {
-        self.unknown.notice()
+    pub fn notices(&self) -> Vec<String> {
+        let open = (self.host.ip().is_loopback() && self.token.is_none()).then(|| {
+            format!(
+                "without AEP_TOKEN every program on this machine may publish and read everything{}",
+                self.open_to_pages()
+            )
+        });
+        open.into_iter().chain(self.unknown.notice()).collect()
+    }
+
+    /// How far whoever may publish and read may do so through pages that their browser shows, as the end of a sentence.
+    fn open_to_pages(&self) -> &'static str {
+        match (&self.origins, &self.hosts) {
+            (Origins::Any, _) => {
+                ", and so may every page in a browser there; AEP_ORIGINS and AEP_HOSTS keep foreign pages out"
+            }
+            (Origins::Listed(_), None) => {
+                "; a page in a browser there may still read by DNS rebinding: AEP_HOSTS keeps it out"
+            }
+            (Origins::Listed(_), Some(_)) => "",
+        }
     }
 }
 

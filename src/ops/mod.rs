@@ -3,6 +3,7 @@
 
 pub mod auth;
 pub mod config;
+pub mod hosts;
 pub mod log;
 pub mod machine;
 pub mod metrics;

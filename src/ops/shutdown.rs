@@ -1,15 +1,20 @@
 //! Signals → phases of stopping (contract §1, Shutdown).
 //!
-//! Owns the signal handlers and one thread that waits for them. The first SIGTERM or SIGINT begins the drain through
+//! Owns the signal handlers and one thread that waits for them. The first SIGTERM, SIGINT or SIGHUP begins the drain through
 //! the closure handed in; whoever sends a second one does not want to wait for it. How the drain goes on from there,
 //! and its deadline, are the engine's ([`crate::limits::Limits::drain_time`]).
+//!
+//! A SIGHUP that was ignored before the start, as under `nohup`, stays ignored: it was meant to.
 
+use std::fs;
 use std::io;
 use std::process;
 use std::thread;
 
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
+
+use crate::ops::log;
 
 /// How far stopping has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,7 +39,7 @@ impl Phase {
     }
 }
 
-/// Takes over SIGTERM and SIGINT for the rest of the process. `drain` is called once, from a thread of its own.
+/// Takes over SIGTERM, SIGINT and SIGHUP for the rest of the process. `drain` is called once, from a thread of its own.
 ///
 /// Call it before the boot line is printed: whoever waits for that line may signal right after.
 ///
@@ -42,6 +47,9 @@ impl Phase {
 /// The handlers or the thread could not be set up.
 pub fn on_signals(drain: impl FnOnce() + Send + 'static) -> io::Result<()> {
     let mut signals = Signals::new([SIGTERM, SIGINT])?;
+    if !fs::read_to_string("/proc/self/status").is_ok_and(|status| ignores(&status, SIGHUP)) {
+        signals.add_signal(SIGHUP)?;
+    }
     thread::Builder::new().name("signals".to_owned()).spawn(move || {
         let mut drain = Some(drain);
         let mut phase = Phase::Serving;
@@ -50,11 +58,21 @@ pub fn on_signals(drain: impl FnOnce() + Send + 'static) -> io::Result<()> {
             tracing::info!(?phase, "signal received");
             match (phase, drain.take()) {
                 (Phase::Draining, Some(drain)) => drain(),
-                _ => process::exit(1),
+                _ => {
+                    log::flush();
+                    process::exit(1)
+                }
             }
         }
     })?;
     Ok(())
+}
+
+/// Whether a process of that `/proc/PID/status` ignores the signal.
+fn ignores(status: &str, signal: i32) -> bool {
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    mask.is_some_and(|mask| mask >> (signal - 1) & 1 == 1)
 }
 
 #[cfg(test)]
@@ -66,5 +84,11 @@ mod tests {
         assert_eq!(Phase::Serving.signalled(), Phase::Draining);
         assert_eq!(Phase::Serving.signalled().signalled(), Phase::Abandoned);
         assert_eq!(Phase::Abandoned.signalled(), Phase::Abandoned);
+    }
+
+    #[test]
+    fn ignored_signals_are_read_from_their_mask() {
+        let status = "Name:\taep-relay\nSigBlk:\t0000000000000000\nSigIgn:\t0000000000001001\nSigCgt:\t0\n";
+        assert!(ignores(status, SIGHUP) && !ignores(status, SIGINT) && !ignores("", SIGHUP));
     }
 }

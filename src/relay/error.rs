@@ -20,8 +20,10 @@ pub enum Code {
     Unauthorized,
     /// A command by POST.
     ControlRequiresDuplex,
-    /// The origin is not allowed to open a WebSocket.
+    /// The origin may neither change anything nor open a WebSocket.
     ForbiddenOrigin,
+    /// The request is for another host.
+    Misdirected,
     /// No such path.
     NotFound,
     /// The path knows other methods.
@@ -84,6 +86,7 @@ impl Code {
             Self::Unauthorized => ("unauthorized", 401),
             Self::ControlRequiresDuplex => ("control-requires-duplex", 403),
             Self::ForbiddenOrigin => ("forbidden-origin", 403),
+            Self::Misdirected => ("misdirected", 421),
             Self::NotFound => ("not-found", 404),
             Self::MethodNotAllowed => ("method-not-allowed", 405),
             Self::Timeout => ("timeout", 408),

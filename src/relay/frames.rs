@@ -118,9 +118,7 @@ pub fn append_frame(out: &mut Vec<u8>, binding: Binding, at: Option<(&str, Posit
     match binding.stream_framing() {
         None => websocket::frame::encode_text(out, data),
         Some(framing) => {
-            let id = at
-                .filter(|(session, _)| sse::may_be_id(session))
-                .map(|(session, Position { epoch, seq })| sse::EventId { session, epoch, seq });
+            let id = at.map(|(session, Position { epoch, seq })| sse::EventId { session, epoch, seq });
             sse::encode_event(out, framing, id, kind, data);
         }
     }

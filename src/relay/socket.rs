@@ -47,8 +47,11 @@ impl Relay {
     /// A message.
     pub fn on_message(&mut self, out: &mut dyn Outbox<RelayMail>, conn: ConnId, message: Message<'_>) -> Flow {
         let Message::Text(text) = message else {
-            let close = WebSocketClose { code: CloseCode::UNSUPPORTED_DATA.value(), reason: "text messages only" };
-            out.close_websocket(conn, close);
+            refuse_hello(
+                out,
+                conn,
+                HelloFault { code: Code::InvalidHello, detail: "AEP_HELLO_BYTES: the hello is too large" },
+            );
             return Flow::Continue;
         };
         let text: &[u8] = text;
@@ -118,11 +121,6 @@ impl Relay {
     }
 
     fn on_hello(&mut self, out: &mut dyn Outbox<RelayMail>, conn: ConnId, text: &[u8]) {
-        let max = self.shared.limits.hello_bytes_max;
-        if text.len() > max {
-            refuse_hello(out, conn, HelloFault { code: Code::InvalidHello, detail: "the hello is too large" });
-            return;
-        }
         match Hello::parse(text) {
             Err(fault) => refuse_hello(out, conn, fault),
             Ok(hello) => {

@@ -3,10 +3,10 @@
 //! Owns the line format: lines end in a lone LF, one space behind each colon, one `data` line, a blank line behind every
 //! event and comment. Knows no session, no position beyond its numbers, and no socket; the framing of the stream's body
 //! comes from [`StreamFraming`], one chunk per message.
-//! Invariant: no text handed in can begin a line of its own. A session that could do so by way of an id line makes the
-//! event go without id; from other texts CR and LF are left out.
+//! Invariant: no text handed in can begin a line of its own, and an id that is handed out can come back in a header field. A
+//! session that forbids either makes the event go without id; from other texts CR and LF are left out.
 
-use memchr::{memchr2, memchr2_iter, memchr3};
+use memchr::{memchr2, memchr2_iter};
 
 use super::digits::{decimal_len, push_decimal};
 use super::http1::StreamFraming;
@@ -28,13 +28,17 @@ impl EventId<'_> {
     }
 }
 
-/// Whether a session may stand in an id line: CR and LF would end the line, and a NUL makes clients ignore it.
-#[must_use]
-pub fn may_be_id(session: &str) -> bool {
-    memchr3(b'\r', b'\n', 0, session.as_bytes()).is_none()
+/// Whether a session may stand in an id line, so that what a client sends as `Last-Event-ID` is what the line told it. CR and LF
+/// would end the line, and a NUL makes clients ignore it; other control characters are refused in a field (RFC 9110 §5.5),
+/// which ends an `EventSource` for good; white space in front is lost on the way, and what is left may be another session.
+fn may_be_id(session: &str) -> bool {
+    let cannot_travel = |b: u8| (b < b' ' && b != b'\t') || b == 0x7f;
+    // Without a short cut, so that it is done many bytes at a time.
+    !session.bytes().fold(false, |found, b| found | cannot_travel(b)) && !session.starts_with([' ', '\t'])
 }
 
-/// Appends one event. `id` is left out if its session [may not be in one](may_be_id).
+/// Appends one event. `id` is left out if it could not come back as it is: if its session holds a
+/// control character but a tab, or begins with white space.
 pub fn encode_event(out: &mut Vec<u8>, framing: StreamFraming, id: Option<EventId<'_>>, kind: &str, data: &[u8]) {
     let id = id.filter(|id| may_be_id(id.session));
     let id_bytes = id.map_or(0, |id| "id: \n".len() + id.len());
@@ -119,13 +123,15 @@ mod tests {
     }
 
     #[test]
-    fn a_session_that_would_break_the_id_line_takes_the_id_away() {
-        for session in ["a\rb", "a\nevent: x", "a\0", "\n"] {
-            assert!(!may_be_id(session));
+    fn a_session_that_could_not_come_back_takes_the_id_away() {
+        for session in ["a\rb", "a\nevent: x", "a\0", "\n", "a\u{1}b", "\u{1f}", "\u{7f}", "a\u{b}", " a", "\ta", " "] {
+            assert!(!may_be_id(session), "{session:?}");
             let id = Some(EventId { session, epoch: 1, seq: 2 });
             assert_eq!(event(StreamFraming::Chunked, id, "x.y", "{}"), "15\r\nevent: x.y\ndata: {}\n\n\r\n");
         }
-        assert!(may_be_id("a:b\t\u{85}\u{2028}"));
+        for session in ["a:b\t\u{85}\u{2028}", "a b", "a ", "a\t", "~", "\u{a0}a"] {
+            assert!(may_be_id(session), "{session:?}");
+        }
     }
 
     #[test]
@@ -139,7 +145,7 @@ mod tests {
     proptest! {
         #[test]
         fn any_message_is_one_whole_chunk_of_one_message(
-            session in "[a-c\r\n\0:]{0,6}", epoch: u64, seq: u64, kind in ".{0,8}", data in "[a{}\r\n]{0,40}",
+            session in "[a-c\r\n\0\t \x1b\x7f:]{0,6}", epoch: u64, seq: u64, kind in ".{0,8}", data in "[a{}\r\n]{0,40}",
         ) {
             let mut out = Vec::new();
             let id = Some(EventId { session: &session, epoch, seq });

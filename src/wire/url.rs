@@ -7,7 +7,7 @@
 
 use std::borrow::Cow;
 
-use memchr::{memchr, memchr2};
+use memchr::memchr2;
 
 /// A request target, taken apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -89,14 +89,22 @@ fn hex_digit(b: Option<&u8>) -> Option<u8> {
 
 /// Path and query of absolute-form; any other target as it is.
 fn local_part(target: &str) -> &str {
+    absolute(target).map_or(target, |(_, local)| if local.is_empty() { "/" } else { local })
+}
+
+/// Host and port of absolute-form; nothing of any other target.
+#[must_use]
+pub fn authority(target: &str) -> Option<&str> {
+    absolute(target).map(|(authority, _)| authority)
+}
+
+/// Authority and local part of absolute-form.
+fn absolute(target: &str) -> Option<(&str, &str)> {
     if target.starts_with(['/', '*']) {
-        return target;
+        return None;
     }
-    let Some((_, rest)) = target.split_once("://") else {
-        return target;
-    };
-    let authority_end = memchr(b'/', rest.as_bytes()).into_iter().chain(memchr(b'?', rest.as_bytes())).min();
-    authority_end.and_then(|end| rest.get(end..)).unwrap_or("/")
+    let (_, rest) = target.split_once("://")?;
+    Some(rest.split_at(memchr2(b'/', b'?', rest.as_bytes()).unwrap_or(rest.len())))
 }
 
 #[cfg(test)]
@@ -122,6 +130,15 @@ mod tests {
             ("http://relay/x://y", "/x://y", ""),
         ] {
             assert_eq!(Target::parse(target), Target { path, query }, "{target}");
+        }
+        for (target, host) in [
+            ("/http://a/", None),
+            ("*", None),
+            ("http://a:1/x", Some("a:1")),
+            ("HTTPS://a?x/", Some("a")),
+            ("http://a", Some("a")),
+        ] {
+            assert_eq!(authority(target), host, "{target}");
         }
     }
 

@@ -137,6 +137,7 @@ impl Service for Demo {
                         accept,
                         fields: Vec::new(),
                         message_bytes_max: self.settings.body_bytes_max,
+                        first_message_bytes_max: self.settings.body_bytes_max,
                         ping_interval: Duration::from_secs(30),
                         silence_max: Duration::from_secs(90),
                     })
@@ -161,18 +162,18 @@ impl Service for Demo {
             HttpFault::Malformed(_) => 400,
             HttpFault::Version => 505,
             HttpFault::UriTooLong => 414,
-            HttpFault::HeadTooLarge => 431,
+            HttpFault::HeadTooLarge | HttpFault::TooManyFields => 431,
             HttpFault::Expectation => 417,
             HttpFault::BodyTooLarge(_) => 413,
             HttpFault::Timeout => 408,
-            HttpFault::Busy | HttpFault::Draining => 503,
+            HttpFault::Busy | HttpFault::NoRoom | HttpFault::Draining => 503,
         };
         response(status, format!("{fault:?} {origin:?}").into_bytes())
     }
 
     fn on_message(&mut self, out: Out<'_>, conn: ConnId, message: Message<'_>) -> Flow {
         let Message::Text(text) = message else {
-            out.close_websocket(conn, WebSocketClose { code: 1003, reason: "text only" });
+            out.close_websocket(conn, WebSocketClose { code: 1008, reason: "too large" });
             return Flow::Continue;
         };
         if let Some(event) = text.strip_prefix(b"publish ") {

@@ -18,7 +18,10 @@ pub struct Http {
 pub struct Response {
     pub version: String,
     pub status: u16,
+    /// Without `Date`, which every final answer has.
     pub fields: Vec<(String, String)>,
+    /// `Date`; empty in the interim answer.
+    pub date: String,
     pub body: Vec<u8>,
 }
 
@@ -75,10 +78,19 @@ impl Http {
             assert!(!name.is_empty() && !name.contains([' ', '\t']), "{line:?}");
             (name.to_owned(), value.trim_matches([' ', '\t']).to_owned())
         });
+        let (dates, fields): (Vec<_>, Vec<_>) = fields.partition(|(name, _)| name.eq_ignore_ascii_case("date"));
+        let date = dates.first().map(|(_, value)| value.clone()).unwrap_or_default();
+        assert_eq!(
+            dates.len(),
+            usize::from(status != "100"),
+            "every answer but the interim one has one date: {head:?}"
+        );
+        assert!(dates.is_empty() || is_imf_fixdate(&date), "{date:?}");
         Response {
             version: version.to_owned(),
             status: status.parse().expect("a status code"),
-            fields: fields.collect(),
+            fields,
+            date,
             body: Vec::new(),
         }
     }
@@ -182,6 +194,16 @@ impl Response {
     pub fn closes(&self) -> bool {
         self.field("connection").is_some_and(|value| value.eq_ignore_ascii_case("close"))
     }
+}
+
+/// `Sun, 06 Nov 1994 08:49:37 GMT` (RFC 9110 §5.6.7), by its form.
+fn is_imf_fixdate(date: &str) -> bool {
+    const DAYS: [&str; 7] = ["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"];
+    let form: String = date.chars().skip(3).map(|c| if c.is_ascii_digit() { '0' } else { c }).collect();
+    let month = form.get(5..8).unwrap_or_default();
+    DAYS.contains(&date.get(..3).unwrap_or_default())
+        && month.bytes().all(|b| b.is_ascii_alphabetic())
+        && form.replacen(month, "Nov", 1) == ", 00 Nov 0000 00:00:00 GMT"
 }
 
 /// A well-formed request with `Host` and, with a body or for POST, `Content-Length`.

@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Read};
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 
@@ -19,7 +19,9 @@ pub struct Options {
     environment: Vec<(String, String)>,
     arguments: Vec<String>,
     token: Option<String>,
-    descriptors: Option<u32>,
+    /// What a shell does before it becomes the relay.
+    before: Vec<String>,
+    unread: bool,
 }
 
 impl Options {
@@ -41,7 +43,19 @@ impl Options {
 
     /// Lowers the process's limit of file descriptors, soft and hard.
     pub fn descriptors(&mut self, count: u32) -> &mut Self {
-        self.descriptors = Some(count);
+        self.before.push(format!("ulimit -n {count}"));
+        self
+    }
+
+    /// SIGHUP is ignored at the start, as under `nohup`.
+    pub fn nohup(&mut self) -> &mut Self {
+        self.before.push("trap '' HUP".to_owned());
+        self
+    }
+
+    /// Nobody reads stderr until [`Relay::read_stderr`].
+    pub fn unread(&mut self) -> &mut Self {
+        self.unread = true;
         self
     }
 
@@ -49,14 +63,13 @@ impl Options {
     /// taken on every machine.
     pub fn command(&self) -> Command {
         let binary = env!("CARGO_BIN_EXE_aep-relay");
-        let mut command = match self.descriptors {
+        let mut command = if self.before.is_empty() {
+            Command::new(binary)
+        } else {
             // The shell replaces itself by the relay: one process, which signals reach.
-            Some(count) => {
-                let mut shell = Command::new("sh");
-                shell.arg("-c").arg(format!("ulimit -n {count}; exec \"$0\" \"$@\"")).arg(binary);
-                shell
-            }
-            None => Command::new(binary),
+            let mut shell = Command::new("sh");
+            shell.arg("-c").arg(format!("{}; exec \"$0\" \"$@\"", self.before.join("; "))).arg(binary);
+            shell
         };
         for (name, _) in std::env::vars_os().filter(|(name, _)| is_setting(name)) {
             command.env_remove(name);
@@ -78,6 +91,7 @@ pub struct Relay {
     token: Option<String>,
     stdout: Arc<Mutex<Vec<u8>>>,
     stderr: Arc<Mutex<Vec<u8>>>,
+    unread: Option<ChildStderr>,
 }
 
 impl Relay {
@@ -89,7 +103,11 @@ impl Relay {
         let mut command = options.command();
         let mut child = command.spawn().expect("the relay's binary starts");
 
-        let stderr = collect(child.stderr.take().unwrap());
+        let stderr = Arc::default();
+        let mut unread = child.stderr.take();
+        if !options.unread {
+            collect(unread.take().unwrap(), &stderr);
+        }
         let mut output = BufReader::new(child.stdout.take().unwrap());
         let stdout = Arc::new(Mutex::new(Vec::new()));
         let (boot, booted) = mpsc::channel();
@@ -110,7 +128,7 @@ impl Relay {
             let _ = child.wait();
             panic!("no boot line: {boot_line:?}; stderr: {}", text(&stderr));
         };
-        Self { child, boot_line, address, token: options.token, stdout, stderr }
+        Self { child, boot_line, address, token: options.token, stdout, stderr, unread }
     }
 
     /// A relay with nothing set.
@@ -142,6 +160,11 @@ impl Relay {
 
     pub fn stderr(&self) -> String {
         text(&self.stderr)
+    }
+
+    /// Begins to read stderr, which was started [`Options::unread`].
+    pub fn read_stderr(&mut self) {
+        collect(self.unread.take().expect("nobody reads it"), &self.stderr);
     }
 
     /// Resident memory in KiB.
@@ -288,11 +311,9 @@ fn is_setting(name: &OsStr) -> bool {
     name.to_string_lossy().starts_with("AEP_")
 }
 
-fn collect(output: impl Read + Send + 'static) -> Arc<Mutex<Vec<u8>>> {
-    let collected = Arc::new(Mutex::new(Vec::new()));
-    let sink = Arc::clone(&collected);
+fn collect(output: impl Read + Send + 'static, to: &Arc<Mutex<Vec<u8>>>) {
+    let sink = Arc::clone(to);
     thread::spawn(move || copy(output, &sink));
-    collected
 }
 
 fn copy(mut from: impl Read, to: &Mutex<Vec<u8>>) {

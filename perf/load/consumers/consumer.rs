@@ -45,8 +45,10 @@ struct Link {
 pub(crate) enum Turn {
     /// It goes on.
     On,
-    /// The server ended it, or broke the protocol: why.
+    /// The server ended it: why.
     Ended(String),
+    /// What came is not the protocol: how so.
+    Broken(String),
     /// The run cannot be made.
     Failed(Failure),
 }
@@ -86,6 +88,11 @@ impl Consumer {
         self.link.as_ref().is_some_and(|link| link.open)
     }
 
+    /// Whether its connection is within something that has not ended.
+    pub(crate) fn is_within(&self) -> bool {
+        self.link.as_ref().is_some_and(|link| link.decoder.is_within())
+    }
+
     pub(crate) fn mark_open(&mut self) {
         self.was_open = true;
         if let Some(link) = &mut self.link {
@@ -123,7 +130,7 @@ impl Consumer {
                 Ok(count) => {
                     let input = buffer.get(..count).unwrap_or_default();
                     if let Err(fault) = link.decoder.feed(input, &mut link.out, &mut |said| on(check, said)) {
-                        return Turn::Ended(fault.0);
+                        return Turn::Broken(fault.0);
                     }
                     if let Err(error) = link.flush() {
                         return lost(error);

@@ -14,7 +14,7 @@ use mio::{Events, Poll, Token};
 use super::consumer::{Consumer, Turn};
 use super::{Plan, Seen};
 use crate::load::decode::Said;
-use crate::load::event::MarkReader;
+use crate::load::event::{Reader, Received};
 use crate::load::failure::Failure;
 use crate::load::shared::Shared;
 use crate::load::target::Target;
@@ -25,6 +25,8 @@ const OPENING_MAX: usize = 64;
 const BUFFER_BYTES: usize = 256 << 10;
 /// How often a thread with nothing to read looks whether the run is over.
 const IDLE_TURN: Duration = Duration::from_millis(50);
+/// Looks for what comes after the end, [`IDLE_TURN`] long each, if something came at every one.
+const LAST_LOOKS_MAX: u32 = 20;
 /// Looks at stalled consumers that find nothing, [`IDLE_TURN`] apart, after which nothing more is expected.
 const QUIET_LOOKS: u32 = 6;
 /// Most that the stalled consumers of a thread read in the end.
@@ -45,7 +47,7 @@ pub(crate) struct Crew {
     begun: u64,
     /// Connections a second.
     ramp: Option<f64>,
-    marks: MarkReader,
+    reader: Reader,
     seen: Seen,
 }
 
@@ -67,6 +69,7 @@ impl Crew {
         plans: Vec<Plan>,
         ramp: Option<f64>,
     ) -> Result<Self, Failure> {
+        let run = shared.run;
         Ok(Self {
             target,
             shared,
@@ -77,7 +80,7 @@ impl Crew {
             opening: 0,
             begun: 0,
             ramp,
-            marks: MarkReader::new(),
+            reader: Reader::new(run),
             seen: Seen::new(),
         })
     }
@@ -98,7 +101,20 @@ impl Crew {
                 self.turn(event.token().0, event.is_read_closed(), &mut buffer);
             }
         }
+        self.read_on(&mut events, &mut buffer);
         self.close(&mut buffer)
+    }
+
+    /// Reads on until nothing more comes: what is too much comes when everything owed is there.
+    fn read_on(&mut self, events: &mut Events, buffer: &mut [u8]) {
+        for _ in 0..LAST_LOOKS_MAX {
+            if self.poll.poll(events, Some(IDLE_TURN)).is_err() || events.is_empty() {
+                return;
+            }
+            for event in &*events {
+                self.turn(event.token().0, event.is_read_closed(), buffer);
+            }
+        }
     }
 
     /// Begins connections as far as pace and backlog allow; returns how long the next poll may sleep.
@@ -113,6 +129,9 @@ impl Crew {
             let Some(consumer) = self.consumers.get_mut(index) else { continue };
             self.begun += 1;
             self.opening += 1;
+            if consumer.was_open {
+                self.shared.on_undelivered(consumer.check.on_resume());
+            }
             let turn = consumer.connect(&self.target, self.shared.run, now, self.poll.registry(), Token(index));
             self.after(index, turn);
         }
@@ -120,21 +139,25 @@ impl Crew {
     }
 
     fn turn(&mut self, index: usize, closed: bool, buffer: &mut [u8]) {
-        let Self { consumers, shared, marks, seen, target, .. } = self;
+        let Self { consumers, shared, reader, seen, target, .. } = self;
         let Some(consumer) = consumers.get_mut(index) else { return };
         let (now, measured_from) = (shared.now(), shared.measured_from.load(Ordering::Relaxed));
         let mut heard = Heard::default();
         let turn = consumer.turn(target.address, closed, buffer, &mut |check, said| match said {
-            Said::Event(event) => {
-                let Some(mark) = marks.read(event).filter(|mark| mark.run == shared.run) else { return };
-                heard.events += 1;
-                if check.on_event(mark, event.len()) {
-                    heard.delivered += 1;
-                    if mark.at >= measured_from {
-                        // Grows by itself: nothing is out of range.
-                        let recorded = seen.latency.record(now.saturating_sub(mark.at));
-                        debug_assert!(recorded.is_ok());
+            Said::Event(event, labels) => {
+                let received = reader.read(event, labels.as_ref());
+                heard.events += u64::from(received != Received::Foreign);
+                match check.on_event(received) {
+                    Ok(Some(mark)) => {
+                        heard.delivered += 1;
+                        if mark.at >= measured_from {
+                            // Grows by itself: nothing is out of range.
+                            let recorded = seen.latency.record(now.saturating_sub(mark.at));
+                            debug_assert!(recorded.is_ok());
+                        }
                     }
+                    Ok(None) => {}
+                    Err(why) => shared.trouble(format!("an event came damaged: {why}")),
                 }
             }
             Said::Open => heard.opened = true,
@@ -185,10 +208,13 @@ impl Crew {
 
     fn after(&mut self, index: usize, turn: Turn) {
         let Some(consumer) = self.consumers.get_mut(index) else { return };
+        if matches!(turn, Turn::Broken(_)) {
+            consumer.check.on_damage();
+        }
         match turn {
             Turn::On => {}
             Turn::Failed(failure) => self.shared.fail(failure),
-            Turn::Ended(why) => {
+            Turn::Ended(why) | Turn::Broken(why) => {
                 let (is_open, was_open) = (consumer.is_open(), consumer.was_open);
                 consumer.cut();
                 if !is_open {
@@ -230,7 +256,7 @@ impl Crew {
             if consumer.plan.stalls {
                 self.seen.stalled_cut += u64::from(consumer.was_open && !consumer.is_open());
             } else if consumer.was_open {
-                self.seen.tally.add(&consumer.check.close(&published));
+                self.seen.tally.add(&consumer.check.close(&published, consumer.is_within()));
             }
         }
         self.seen

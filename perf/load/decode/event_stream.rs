@@ -1,17 +1,16 @@
 //! Server-sent events as a consumer reads them: a response whose body is messages of lines.
 //!
-//! Knows the fields an event has and the comments the relay sends; other fields are passed over, as the standard wants.
+//! A relay's stream is read to the letter: it has the fields of an event, each once, and the comments of the contract, and
+//! anything else is a fault. Of other servers' streams unknown fields and comments are passed over, as the standard wants.
 
 use memchr::{memchr, memmem};
 
 use super::http::{Body, Head, HeadReader};
-use super::{Fault, MESSAGE_BYTES_MAX, Said, beginning};
+use super::{Fault, Labels, MESSAGE_BYTES_MAX, Said, beginning};
 
 /// The decoder of one event stream.
 #[derive(Debug)]
 pub(crate) struct EventStream {
-    /// Whether the head alone means subscribed; otherwise the comment `open` does.
-    opens_with_head: bool,
     state: State,
     messages: Messages,
 }
@@ -25,10 +24,17 @@ enum State {
 }
 
 impl EventStream {
-    /// A decoder; `opens_with_head` for servers that do not say when the subscription stands.
-    pub(crate) fn new(opens_with_head: bool) -> Self {
-        let messages = Messages { pending: Vec::new(), joined: Vec::new() };
-        Self { opens_with_head, state: State::Head(HeadReader::default()), messages }
+    /// A decoder of a relay's stream, or of another server's: that one is open with its head, a relay's with its comment `open`.
+    pub(crate) fn new(is_relay: bool) -> Self {
+        let messages = Messages { is_relay, pending: Vec::new(), joined: Vec::new() };
+        Self { state: State::Head(HeadReader::default()), messages }
+    }
+
+    pub(super) fn is_within(&self) -> bool {
+        match &self.state {
+            State::Head(_) | State::Refusal(..) => true,
+            State::Body(body) => body.is_within() || !self.messages.pending.is_empty(),
+        }
     }
 
     pub(crate) fn feed(&mut self, input: &[u8], on: &mut dyn FnMut(Said<'_>)) -> Result<(), Fault> {
@@ -72,16 +78,26 @@ impl EventStream {
         if !head.field("content-type").is_some_and(|kind| kind.starts_with("text/event-stream")) {
             return Err(Fault::new("an answer that is no event stream"));
         }
-        if self.opens_with_head {
+        if !self.messages.is_relay {
             on(Said::Open);
         }
         Ok(State::Body(body))
     }
 }
 
+/// The fields of a message, as far as an event has them.
+#[derive(Debug, Default)]
+struct Fields<'a> {
+    data: Option<&'a [u8]>,
+    id: Option<&'a [u8]>,
+    name: Option<&'a [u8]>,
+}
+
 /// Messages out of a body's pieces.
 #[derive(Debug)]
 struct Messages {
+    /// They are read to the letter.
+    is_relay: bool,
     /// A message begun and not ended.
     pending: Vec<u8>,
     /// Data of several lines, joined.
@@ -100,7 +116,7 @@ impl Messages {
             };
             let message_bytes = seam + end + 2;
             let mut pending = std::mem::take(&mut self.pending);
-            self.on_message(pending.get(..message_bytes).unwrap_or_default(), on);
+            self.on_message(pending.get(..message_bytes).unwrap_or_default(), on)?;
             let behind = piece.len() - (pending.len() - message_bytes);
             rest = piece.get(behind..).unwrap_or_default();
             pending.clear();
@@ -108,7 +124,7 @@ impl Messages {
         }
         while let Some(end) = memmem::find(rest, b"\n\n") {
             let (message, behind) = rest.split_at(end + 2);
-            self.on_message(message, on);
+            self.on_message(message, on)?;
             rest = behind;
         }
         self.pending.extend_from_slice(rest);
@@ -123,42 +139,81 @@ impl Messages {
     }
 
     /// Handles one message, its blank line included.
-    fn on_message(&mut self, mut message: &[u8], on: &mut dyn FnMut(Said<'_>)) {
-        let mut data: Option<&[u8]> = None;
+    fn on_message(&mut self, message: &[u8], on: &mut dyn FnMut(Said<'_>)) -> Result<(), Fault> {
+        let strange = || Fault::new(format!("no message of a relay's event stream: {}", beginning(message)));
+        let mut fields = Fields::default();
+        let mut is_comment = false;
         self.joined.clear();
-        while let Some(end) = memchr(b'\n', message) {
-            let (line, behind) = message.split_at(end);
-            message = behind.get(1..).unwrap_or_default();
-            if let Some(value) = line.strip_prefix(b"data:") {
-                let value = value.strip_prefix(b" ").unwrap_or(value);
-                if let Some(first) = data.replace(value) {
+        let mut rest = message.get(..message.len() - 1).unwrap_or_default();
+        while let Some(end) = memchr(b'\n', rest) {
+            let (line, behind) = rest.split_at(end);
+            rest = behind.get(1..).unwrap_or_default();
+            let (field, value) = line.split_at(memchr(b':', line).map_or(line.len(), |colon| colon + 1));
+            let value = match value.strip_prefix(b" ") {
+                Some(value) => value,
+                None if self.is_relay => return Err(strange()),
+                None => value,
+            };
+            let first = match field {
+                b"data:" => fields.data.replace(value),
+                b"id:" => fields.id.replace(value),
+                b"event:" => fields.name.replace(value),
+                b":" => {
+                    is_comment = true;
+                    let is_known = on_comment(value, on);
+                    if self.is_relay && !is_known {
+                        return Err(strange());
+                    }
+                    None
+                }
+                _ if self.is_relay => return Err(strange()),
+                _ => None,
+            };
+            if let Some(first) = first {
+                if self.is_relay {
+                    return Err(strange());
+                }
+                if field == b"data:" {
                     if self.joined.is_empty() {
                         self.joined.extend_from_slice(first);
                     }
                     self.joined.push(b'\n');
                     self.joined.extend_from_slice(value);
                 }
-            } else if let Some(comment) = line.strip_prefix(b":") {
-                on_comment(comment.trim_ascii(), on);
             }
         }
-        match data {
-            Some(line) if self.joined.is_empty() => on(Said::Event(line)),
-            Some(_) => on(Said::Event(&self.joined)),
-            None => {}
+        if !self.is_relay {
+            match fields.data {
+                Some(line) if self.joined.is_empty() => on(Said::Event(line, None)),
+                Some(_) => on(Said::Event(&self.joined, None)),
+                None => {}
+            }
+            return Ok(());
         }
+        match (fields.data, fields.id, fields.name) {
+            (Some(data), Some(id), Some(name)) if !is_comment => on(Said::Event(data, Some(Labels { id, name }))),
+            (None, None, None) if is_comment => {}
+            _ => return Err(strange()),
+        }
+        Ok(())
     }
 }
 
-fn on_comment(comment: &[u8], on: &mut dyn FnMut(Said<'_>)) {
+/// Whether the contract has such a comment.
+fn on_comment(comment: &[u8], on: &mut dyn FnMut(Said<'_>)) -> bool {
     let comment = std::str::from_utf8(comment).unwrap_or_default();
     match comment.split_once(' ').unwrap_or((comment, "")) {
-        ("open", _) => on(Said::Open),
-        ("dropped", count) => on(Said::Shed(count.parse().unwrap_or(0))),
+        ("open", "") => on(Said::Open),
+        ("dropped", count) if count.bytes().all(|byte| byte.is_ascii_digit()) => match count.parse() {
+            Ok(count) => on(Said::Shed(count)),
+            Err(_) => return false,
+        },
         ("replay-exhausted", _) => on(Said::Exhausted),
-        ("shutting-down", _) => on(Said::Goodbye("shutting-down")),
-        _ => {}
+        ("shutting-down", "") => on(Said::Goodbye("shutting-down")),
+        ("ping" | "replay-complete", "") => {}
+        _ => return false,
     }
+    true
 }
 
 #[cfg(test)]
@@ -168,6 +223,10 @@ mod tests {
     use super::*;
 
     fn stream() -> Decoder {
+        Decoder::EventStream(EventStream::new(true))
+    }
+
+    fn other() -> Decoder {
         Decoder::EventStream(EventStream::new(false))
     }
 
@@ -184,18 +243,61 @@ mod tests {
         let input = chunks(&[
             ": open\n\n",
             "id: s:0:1\nevent: tool.output\ndata: {\"a\":1}\n\n",
-            ": ping\n\n: dropped 12\n\ndata:{}\n\n",
-            ": replay-exhausted s 0:3\n\n",
+            ": ping\n\n: dropped 12\n\nid: s:0:2\nevent: a.b\ndata: {}\n\n",
+            ": replay-exhausted s 0:3\n\n: replay-complete\n\n",
             ": shutting-down\n\n",
         ]);
-        let expected = ["open", "event {\"a\":1}", "shed 12", "event {}", "exhausted", "goodbye shutting-down"];
+        let expected = [
+            "open",
+            "event {\"a\":1} of s:0:1 tool.output",
+            "shed 12",
+            "event {} of s:0:2 a.b",
+            "exhausted",
+            "goodbye shutting-down",
+        ];
         assert_said(stream, &input, &expected);
     }
 
     #[test]
+    fn what_is_not_to_the_letter_is_a_fault_of_a_relay() {
+        for message in [
+            "\n\n",
+            "x\n\n",
+            "data: {}\n\n",
+            "id: s:0:1\ndata: {}\n\n",
+            "id: s:0:1\nevent: a.b\n\n",
+            "id: s:0:1\nevenu: a.b\ndata: {}\n\n",
+            "id: s:0:1\nevent:a.b\ndata: {}\n\n",
+            "id: s:0:1\nevent: a.b\ndata: {}\ndata: {}\n\n",
+            "id: s:0:1\nevent: a.b\n: ping\ndata: {}\n\n",
+            ": pinh\n\n",
+            ":ping\n\n",
+            ": dropped\n\n",
+            ": dropped +1\n\n",
+            ": open 1\n\n",
+        ] {
+            let (all, _, result) = said(stream(), &chunks(&[message]), 1000);
+            assert!(result.is_err(), "{message:?}: {all:?}");
+        }
+    }
+
+    #[test]
     fn messages_across_chunks_and_data_of_several_lines_are_joined() {
-        let input = chunks(&["data: on", "e\ndata: two\n", "\ndata: three\n\nda", "ta: four\n", "\n"]);
-        assert_said(stream, &input, &["event one\ntwo", "event three", "event four"]);
+        let input = chunks(&["id: 7\ndata: on", "e\ndata: two\n", "\ndata:three\n\nda", "ta: four\n", "\n: hi\n\n"]);
+        assert_said(other, &input, &["open", "event one\ntwo", "event three", "event four"]);
+    }
+
+    #[test]
+    fn what_is_begun_is_known() {
+        let input = chunks(&[": open\n\n", ": ping\n\n"]);
+        let mut decoder = stream();
+        let mut within = Vec::new();
+        for byte in &input {
+            decoder.feed(&[*byte], &mut Vec::new(), &mut |_| {}).unwrap();
+            within.push(decoder.is_within());
+        }
+        let ends = within.iter().filter(|within| !**within).count();
+        assert_eq!((ends, within.last()), (3, Some(&false)), "behind the head and behind each chunk");
     }
 
     #[test]

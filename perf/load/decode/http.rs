@@ -116,6 +116,18 @@ impl Body {
         }
     }
 
+    /// Whether something of the framing was begun and has not ended.
+    pub(crate) fn is_within(&self) -> bool {
+        match self {
+            Self::Chunked(chunked) => match chunked.place {
+                Place::Size => !chunked.line.is_empty(),
+                Place::Data | Place::Trailer => true,
+                Place::End => false,
+            },
+            Self::Length(_) | Self::UntilClose => false,
+        }
+    }
+
     /// Whether the body is complete.
     pub(crate) fn is_done(&self) -> bool {
         match self {
@@ -135,12 +147,15 @@ impl Chunked {
                     // The last two bytes of what is left are the chunk's CRLF.
                     let (taken, rest) = input.split_at(clamp(self.left, input.len()));
                     let content = clamp(self.left.saturating_sub(2), taken.len());
+                    let (piece, end) = taken.split_at(content);
+                    if !is_end(end, self.left - content as u64) {
+                        return Err(Fault::new("a chunk that is not as long as it says"));
+                    }
                     self.left -= taken.len() as u64;
                     if self.left == 0 {
                         self.place = Place::Size;
                     }
                     *input = rest;
-                    let piece = taken.get(..content).unwrap_or_default();
                     if !piece.is_empty() || rest.is_empty() {
                         return Ok(piece);
                     }
@@ -171,7 +186,7 @@ impl Chunked {
     }
 
     fn on_line(&mut self, line: &[u8]) -> Result<(), Fault> {
-        let line = line.trim_ascii();
+        let line = line.strip_suffix(b"\r\n").ok_or_else(|| Fault::new("a line of the framing without its end"))?;
         if self.place == Place::Trailer {
             if line.is_empty() {
                 self.place = Place::End;
@@ -181,12 +196,18 @@ impl Chunked {
         let digits = line.split(|&byte| byte == b';').next().unwrap_or_default();
         let size = std::str::from_utf8(digits)
             .ok()
-            .and_then(|digits| u64::from_str_radix(digits.trim(), 16).ok())
+            .filter(|digits| !digits.starts_with('+'))
+            .and_then(|digits| u64::from_str_radix(digits, 16).ok())
             .filter(|&size| size < u64::MAX - 2)
             .ok_or_else(|| Fault::new("a bad chunk size"))?;
         (self.place, self.left) = if size == 0 { (Place::Trailer, 0) } else { (Place::Data, size + 2) };
         Ok(())
     }
+}
+
+/// Whether `bytes` are the next ones of the CRLF behind a chunk of which so many bytes are left.
+fn is_end(bytes: &[u8], left: u64) -> bool {
+    bytes.is_empty() || (2 - clamp(left, 2)..).zip(bytes).all(|(place, byte)| b"\r\n".get(place) == Some(byte))
 }
 
 fn clamp(left: u64, have: usize) -> usize {
@@ -240,6 +261,11 @@ mod tests {
             assert!(HeadReader::default().feed(bad.as_bytes()).is_err(), "{bad:?}");
         }
         assert!(HeadReader::default().feed(&[b'x'; HEAD_BYTES_MAX + 1]).is_err());
-        assert!(content(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\n", 7).is_err());
+        for body in ["xyz\r\n", "+1\r\na\r\n", "1\na\r\n", "1\r\naa\r\n", "1\r\na\rx", "2\r\na\r\n0\r\n"] {
+            let response = format!("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n{body}");
+            for piece in 1..=response.len() {
+                assert!(content(response.as_bytes(), piece).is_err(), "{body:?}");
+            }
+        }
     }
 }

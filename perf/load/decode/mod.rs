@@ -17,8 +17,8 @@ pub(crate) const MESSAGE_BYTES_MAX: usize = 32 << 20;
 pub(crate) enum Said<'a> {
     /// The server has read all that was sent to it: a consumer is subscribed, an emitter's batch was taken.
     Open,
-    /// An event, as delivered.
-    Event(&'a [u8]),
+    /// An event, as delivered, with its labels where the binding has any.
+    Event(&'a [u8], Option<Labels<'a>>),
     /// That many events were left out.
     Shed(u64),
     /// Not everything behind the position asked for is there any more.
@@ -27,6 +27,15 @@ pub(crate) enum Said<'a> {
     Goodbye(&'a str),
     /// The server will not have this consumer: status, or 0 if the protocol has none, and the answer's beginning.
     Refused(u16, String),
+}
+
+/// What an event stream of a relay says of an event beside its data.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Labels<'a> {
+    /// The field `id`.
+    pub(crate) id: &'a [u8],
+    /// The field `event`.
+    pub(crate) name: &'a [u8],
 }
 
 /// A stream that is not what it should be.
@@ -61,6 +70,15 @@ impl Decoder {
             Self::Nats(nats) => nats.feed(input, reply, on),
         }
     }
+
+    /// Whether something was begun and has not ended.
+    pub(crate) fn is_within(&self) -> bool {
+        match self {
+            Self::EventStream(stream) => stream.is_within(),
+            Self::WebSocket(socket) => socket.is_within(),
+            Self::Nats(nats) => nats.is_within(),
+        }
+    }
 }
 
 /// The beginning of something whose end has not been read yet.
@@ -81,6 +99,10 @@ impl Pending {
         }
         Ok(())
     }
+
+    fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
 }
 
 /// Beginning of an answer, fit for one line of an error.
@@ -93,7 +115,7 @@ fn beginning(text: &[u8]) -> String {
 pub(crate) mod testing {
     //! Feeds a decoder every cut of its input.
 
-    use super::{Decoder, Fault, Said};
+    use super::{Decoder, Fault, Labels, Said};
 
     /// What was said, in words, for input cut into pieces of `piece` bytes.
     pub(crate) fn said(mut decoder: Decoder, input: &[u8], piece: usize) -> (Vec<String>, Vec<u8>, Result<(), Fault>) {
@@ -102,7 +124,11 @@ pub(crate) mod testing {
             decoder.feed(cut, &mut reply, &mut |said| {
                 all.push(match said {
                     Said::Open => "open".to_owned(),
-                    Said::Event(event) => format!("event {}", String::from_utf8_lossy(event)),
+                    Said::Event(event, None) => format!("event {}", String::from_utf8_lossy(event)),
+                    Said::Event(event, Some(Labels { id, name })) => {
+                        let [event, id, name] = [event, id, name].map(String::from_utf8_lossy);
+                        format!("event {event} of {id} {name}")
+                    }
                     Said::Shed(count) => format!("shed {count}"),
                     Said::Exhausted => "exhausted".to_owned(),
                     Said::Goodbye(reason) => format!("goodbye {reason}"),

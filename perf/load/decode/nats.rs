@@ -20,6 +20,10 @@ impl Nats {
     ) -> Result<(), Fault> {
         self.pending.feed(input, |bytes| operations(bytes, reply, on))
     }
+
+    pub(super) fn is_within(&self) -> bool {
+        !self.pending.is_empty()
+    }
 }
 
 /// Handles the whole operations at the front of `input`; returns how many bytes they are.
@@ -39,10 +43,11 @@ fn operations(input: &[u8], reply: &mut Vec<u8>, on: &mut dyn FnMut(Said<'_>)) -
                 .ok_or_else(|| Fault::new("a MSG without a length"))?;
             // Payload and its CRLF.
             let Some(payload) = rest.get(behind..behind + bytes) else { return Ok(used) };
-            if rest.len() < behind + bytes + 2 {
-                return Ok(used);
+            let Some(end) = rest.get(behind + bytes..behind + bytes + 2) else { return Ok(used) };
+            if end != b"\r\n" {
+                return Err(Fault::new("a MSG that is not as long as it says"));
             }
-            on(Said::Event(payload));
+            on(Said::Event(payload, None));
             used += behind + bytes + 2;
             continue;
         }
@@ -80,5 +85,6 @@ mod tests {
         assert_said(nats, b"-ERR 'Authorization Violation'\r\n", &["refused 0 -ERR 'Authorization Violation'"]);
         assert!(said(nats(), b"HTTP/1.1 400 Bad Request\r\n", 100).2.is_err());
         assert!(said(nats(), b"MSG a 1 x\r\n", 100).2.is_err());
+        assert!(said(nats(), b"MSG a 1 1\r\nxyz\r\n", 100).2.is_err());
     }
 }

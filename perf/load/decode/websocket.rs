@@ -15,6 +15,9 @@ use super::{Fault, MESSAGE_BYTES_MAX, Pending, Said, beginning};
 /// What our frames are masked with. A fixed key is fine where no proxy stands between us and a server under test.
 const MASK: [u8; 4] = [0x5a, 0xc3, 0x17, 0x9e];
 
+/// Longest payload of a control frame (RFC 6455 §5.5).
+const CONTROL_BYTES_MAX: usize = 125;
+
 /// The decoder of one connection.
 #[derive(Debug)]
 pub(crate) struct WebSocket {
@@ -65,6 +68,10 @@ impl WebSocket {
         let awaited = &mut self.awaited;
         self.pending.feed(rest, |bytes| frames(bytes, awaited, reply, on))
     }
+
+    pub(super) fn is_within(&self) -> bool {
+        self.accept.is_some() || !self.pending.is_empty()
+    }
 }
 
 /// Handles the whole frames at the front of `input`; returns how many bytes they are.
@@ -89,8 +96,14 @@ fn frames(
         if header.mask.is_some() || !header.is_final {
             return Err(Fault::new("a masked or fragmented frame"));
         }
+        if header.rsv1 || header.rsv2 || header.rsv3 {
+            return Err(Fault::new("a frame with reserved bits"));
+        }
+        if matches!(header.opcode, OpCode::Control(_)) && bytes > CONTROL_BYTES_MAX {
+            return Err(Fault::new("a control frame above its bound"));
+        }
         match header.opcode {
-            OpCode::Data(Data::Text) => on_text(payload, awaited, on),
+            OpCode::Data(Data::Text) => on_text(payload, awaited, on)?,
             OpCode::Control(Control::Ping) => push_frame(reply, OpCode::Control(Control::Pong), payload),
             OpCode::Control(Control::Pong) => {}
             OpCode::Control(Control::Close) => {
@@ -104,13 +117,15 @@ fn frames(
 }
 
 /// Events begin with the protocol's version; everything else is a frame of the contract.
-fn on_text(text: &[u8], awaited: &mut usize, on: &mut dyn FnMut(Said<'_>)) {
+fn on_text(text: &[u8], awaited: &mut usize, on: &mut dyn FnMut(Said<'_>)) -> Result<(), Fault> {
     if text.starts_with(b"{\"aep\":") {
-        on(Said::Event(text));
-        return;
+        on(Said::Event(text, None));
+        return Ok(());
     }
-    let frame: serde_json::Value = serde_json::from_slice(text).unwrap_or_default();
+    let strange = || Fault::new(format!("neither an event nor a frame of a relay: {}", beginning(text)));
+    let frame: serde_json::Value = serde_json::from_slice(text).map_err(|_| strange())?;
     match frame["type"].as_str().unwrap_or_default() {
+        "hello" => {}
         "subscribed" if *awaited > 0 => {
             *awaited -= 1;
             if *awaited == 0 {
@@ -119,12 +134,13 @@ fn on_text(text: &[u8], awaited: &mut usize, on: &mut dyn FnMut(Said<'_>)) {
         }
         // An emitter asks for a pong behind every batch, the first behind its hello: each says "read up to here".
         "pong" => on(Said::Open),
-        "dropped" => on(Said::Shed(frame["count"].as_u64().unwrap_or(0))),
+        "dropped" => on(Said::Shed(frame["count"].as_u64().ok_or_else(strange)?)),
         "replay-exhausted" => on(Said::Exhausted),
         "closing" => on(Said::Goodbye(frame["reason"].as_str().unwrap_or("closing"))),
         "error" => on(Said::Refused(0, beginning(text))),
-        _ => {}
+        _ => return Err(strange()),
     }
+    Ok(())
 }
 
 /// Appends a text message of ours.
@@ -197,5 +213,8 @@ mod tests {
         let mut fragmented = answer(&[]);
         fragmented.extend_from_slice(&[0x01, 1, b'x']);
         assert!(said(socket(), &fragmented, 1000).2.is_err());
+        for text in ["", "x", r#"{"type":"droppee","count":1}"#, r#"{"type":"dropped","cnt":1}"#, r#"{"bep":"0.1"}"#] {
+            assert!(said(socket(), &answer(&[text]), 1000).2.is_err(), "{text}");
+        }
     }
 }

@@ -55,6 +55,8 @@ pub(crate) struct Report {
     pub(crate) notes: Vec<String>,
     /// Whether everything arrived once, whole and in order; of an incomplete run, what arrived.
     pub(crate) sound: bool,
+    /// What was wrong with what arrived, and how often.
+    faults: Vec<String>,
     /// Why the run ended early, if it did. Told before the account of what arrived.
     pub(crate) incomplete: Option<String>,
     /// When the run began, UTC.
@@ -73,6 +75,7 @@ impl Report {
             figures: Vec::new(),
             notes: Vec::new(),
             sound: true,
+            faults: Vec::new(),
             incomplete: None,
             date: humantime::format_rfc3339_seconds(SystemTime::now()).to_string(),
             machine: process::machine(),
@@ -96,6 +99,7 @@ impl Report {
             ("out_of_order", tally.out_of_order),
             ("damaged", tally.damaged),
             ("shed_announced", tally.shed),
+            ("misannounced", tally.misannounced),
         ] {
             self.figure(name, count as f64);
         }
@@ -105,7 +109,10 @@ impl Report {
     /// Adds whether what arrived is sound.
     pub(crate) fn judge(&mut self, tally: &Tally) {
         let lost = if self.incomplete.is_some() { 0 } else { tally.lost };
-        self.sound &= Tally { lost, ..*tally }.is_sound();
+        let tally = Tally { lost, ..*tally };
+        self.sound &= tally.is_sound();
+        let found = tally.faults().into_iter().filter(|(_, count)| *count > 0);
+        self.faults.extend(found.map(|(what, count)| format!("{count} {what}")));
     }
 
     /// Adds a span's rates, CPU and timeline.
@@ -221,12 +228,16 @@ impl Report {
     fn verdict_text(&self) -> String {
         match self.verdict() {
             Verdict::Sound => "sound: nothing lost, doubled, out of order or damaged".into(),
-            Verdict::Faulty => "FAULTY".into(),
+            Verdict::Faulty => self.faulty_text(),
             Verdict::Incomplete(why) => {
-                let also = if self.sound { "" } else { ", and FAULTY" };
+                let also = if self.sound { String::new() } else { format!(", and {}", self.faulty_text()) };
                 format!("INCOMPLETE{also}: {why}; the figures are those of the part until then")
             }
         }
+    }
+
+    fn faulty_text(&self) -> String {
+        if self.faults.is_empty() { "FAULTY".into() } else { format!("FAULTY: {}", self.faults.join(", ")) }
     }
 
     fn json(&self) -> Value {
@@ -239,6 +250,7 @@ impl Report {
             "version": VERSION,
             "machine": self.machine,
             "sound": if self.incomplete.is_some() && self.sound { Value::Null } else { json!(self.sound) },
+            "faults": self.faults,
             "incomplete": self.incomplete,
             "figures": figures,
             "notes": self.notes,
@@ -272,7 +284,7 @@ mod tests {
             ..Span::default()
         });
         assert!(!report.sound);
-        assert!(report.text().ends_with("FAULTY\n"));
+        assert!(report.text().ends_with("FAULTY: 1 lost\n"));
         let json = report.json();
         assert_eq!((&json["sound"], &json["figures"]["lost"]), (&json!(false), &json!(1)));
         let page = report.page();

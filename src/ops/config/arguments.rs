@@ -18,7 +18,7 @@ use clap::Parser;
                   an empty variable is unset. Sizes are bytes, plain or with KiB, MiB or GiB; times are seconds, \
                   fractions allowed. A wrong value ends the start with one line and exit status 2.\n\n\
                   The token itself has no flag, because every user can read a process's arguments: set AEP_TOKEN, or \
-                  name a file. SIGTERM or SIGINT drains and exits 0; a drain that takes too long, or a second signal, \
+                  name a file. SIGTERM, SIGINT or SIGHUP drains and exits 0; a drain that takes too long, or a second signal, \
                   exits 1."
 )]
 pub struct RawConfig {
@@ -44,6 +44,10 @@ pub struct RawConfig {
     /// scheme://host:port [AEP_ORIGINS, default *]
     #[arg(long, value_name = "ORIGINS", help_heading = "Access")]
     pub origins: Option<String>,
+    /// Hosts that requests may be for, against DNS rebinding: names or addresses without port, separated by commas; the
+    /// address bound is one of them anyway, any other Host is answered 421 [AEP_HOSTS, default: no check]
+    #[arg(long, value_name = "HOSTS", help_heading = "Access")]
+    pub hosts: Option<String>,
 
     /// Events kept per session; the lowest position leaves first [AEP_BUFFER, default 10000]
     #[arg(long, value_name = "COUNT", help_heading = "Replay", allow_negative_numbers = true)]
@@ -71,7 +75,7 @@ pub struct RawConfig {
     /// From a request's first byte to the end of its head; over it 408 [AEP_HEAD_TIME, default 10]
     #[arg(long, value_name = "SECONDS", help_heading = "Requests", allow_negative_numbers = true)]
     pub head_time: Option<String>,
-    /// For the body, which then must keep 1 KiB/s; over it 408 [AEP_BODY_TIME, default 30]
+    /// For a body or WebSocket message, which then must keep 1 KiB/s over ten seconds; else 408 or 1008 [AEP_BODY_TIME, default 30]
     #[arg(long, value_name = "SECONDS", help_heading = "Requests", allow_negative_numbers = true)]
     pub body_time: Option<String>,
     /// A kept-alive connection without a request is closed after this [AEP_IDLE_TIME, default 75]
@@ -108,7 +112,7 @@ pub struct RawConfig {
     /// Events being delivered, for each core [AEP_DELIVERY_BYTES, default 64MiB]
     #[arg(long, value_name = "BYTES", help_heading = "Memory", allow_negative_numbers = true)]
     pub delivery_bytes: Option<String>,
-    /// Bodies and messages being received, all together; beyond it senders wait [AEP_RECEIVE_BYTES, default 512MiB]
+    /// Bodies and messages being received, all together; beyond it senders wait, then 503 or 1013 [AEP_RECEIVE_BYTES, default 512MiB]
     #[arg(long, value_name = "BYTES", help_heading = "Memory", allow_negative_numbers = true)]
     pub receive_bytes: Option<String>,
     /// What all connections subscribe to and claim, together; beyond it subscriptions are refused and claims lapse

@@ -42,13 +42,14 @@ fn nothing_given_gives_the_documented_defaults() {
     let expected = Limits { connections_max: MACHINE.connections(2), ..Limits::default() };
     assert_eq!(config.limits, expected);
     assert!(config.warnings().is_empty());
+    assert_eq!(config.hosts, None);
 }
 
 #[test]
 fn every_flag_names_its_variable_and_its_true_default() {
     let plain = resolve_with(&[], &[]).unwrap();
     let all = documented();
-    assert_eq!(all.len(), 30);
+    assert_eq!(all.len(), 31);
     for (flag, variable, default) in all {
         assert_eq!(setting::flag_of(&variable), format!("--{flag}"));
         let Some(value) = default.strip_prefix("default ") else {
@@ -124,6 +125,8 @@ fn addresses_of_both_families_and_localhost_are_hosts() {
         ("::1", "[::1]:8787", "[::1]"),
         ("[::1]", "[::1]:8787", "[::1]"),
         ("localhost", "127.0.0.1:8787", "localhost"),
+        ("::ffff:127.0.0.1", "127.0.0.1:8787", "127.0.0.1"),
+        ("[::ffff:10.1.2.3]", "10.1.2.3:8787", "10.1.2.3"),
     ] {
         let config = resolve_with(&["--host", text], &[]).unwrap();
         assert_eq!(config.address().to_string(), address);
@@ -194,8 +197,47 @@ fn an_open_port_without_a_token_and_too_few_descriptors_are_warned_of() {
     let open = resolve_with(&["--host=::"], &[]).unwrap().warnings();
     assert!(open.len() == 1 && open[0].contains("[::] without AEP_TOKEN"), "{open:?}");
     assert!(resolve_with(&["--host=::"], &[("AEP_TOKEN", "t")]).unwrap().warnings().is_empty());
+    assert!(resolve_with(&["--host=::ffff:127.0.0.1"], &[]).unwrap().warnings().is_empty());
+    let open = resolve_with(&["--host=::ffff:10.1.2.3"], &[]).unwrap().warnings();
+    assert!(open.len() == 1 && open[0].contains("10.1.2.3 without AEP_TOKEN"), "{open:?}");
     let many = resolve_with(&["--max-connections=50000"], &[]).unwrap().warnings();
     assert!(many.len() == 1 && many[0].contains("AEP_MAX_CONNECTIONS is 50000"), "{many:?}");
+}
+
+#[test]
+fn whom_an_open_relay_is_open_to_is_told() {
+    let told = |arguments: &[&str]| resolve_with(arguments, &[]).unwrap().notices().concat();
+    let open = told(&[]);
+    assert!(open.contains("every program on this machine") && open.contains("every page in a browser"), "{open}");
+    let listed = told(&["--origins=https://a.example"]);
+    assert!(!listed.contains("every page") && listed.contains("DNS rebinding: AEP_HOSTS"), "{listed}");
+    let guarded = told(&["--origins=https://a.example", "--hosts=localhost"]);
+    assert!(guarded.ends_with("may publish and read everything"), "{guarded}");
+    let warned = resolve_with(&["--host=0.0.0.0"], &[]).unwrap();
+    assert!(warned.notices().is_empty() && warned.warnings().concat().contains("every page in a browser"));
+    assert!(resolve_with(&[], &[("AEP_TOKEN", "t")]).unwrap().notices().is_empty());
+}
+
+#[test]
+fn a_port_that_kubernetes_has_set_is_refused_with_where_it_comes_from() {
+    let line = refused(&[], &[("AEP_PORT", "tcp://10.0.0.1:8787")]);
+    assert!(line.contains("Kubernetes") && line.contains("enableServiceLinks"), "{line}");
+    assert!(!refused(&["--port=tcp://10.0.0.1:8787"], &[]).contains("Kubernetes"));
+    assert!(!refused(&[], &[("AEP_PORT", "http")]).contains("Kubernetes"));
+    assert!(resolve_with(&["--port=1"], &[("AEP_PORT", "tcp://10.0.0.1:8787")]).is_ok());
+}
+
+#[test]
+fn the_address_bound_is_a_host_that_requests_may_be_for() {
+    for (host, own) in
+        [("127.0.0.1", "127.0.0.1:8787"), ("localhost", "localhost"), ("localhost", "127.0.0.1"), ("::1", "[::1]:1")]
+    {
+        let hosts = resolve_with(&["--host", host, "--hosts=relay.example"], &[]).unwrap().hosts.unwrap();
+        assert!(
+            hosts.include(own.as_bytes()) && hosts.include(b"relay.example") && !hosts.include(b"evil.test"),
+            "{host}"
+        );
+    }
 }
 
 #[test]

@@ -11,12 +11,16 @@ use prometheus_client::registry::Registry;
 
 use super::value::Kind;
 use super::{CoreMetrics, ROWS, Row, Sample};
+use crate::ops::log;
 
 /// Media type of the exposition.
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// The one metric that is told apart by core.
 const BY_CORE: &str = "connections";
+
+const LOG_LINES_DROPPED: (&str, &str) =
+    ("log_lines_dropped", "Lines left out of the log because nobody read those before.");
 
 pub(super) fn encode(cores: &Arc<[Arc<CoreMetrics>]>) -> String {
     let mut registry = Registry::with_prefix("aep_relay");
@@ -35,7 +39,12 @@ struct Table {
 
 impl Collector for Table {
     fn encode(&self, mut encoder: DescriptorEncoder) -> fmt::Result {
-        ROWS.iter().try_for_each(|row| encode_row(&mut encoder, row, &self.cores))
+        ROWS.iter().try_for_each(|row| encode_row(&mut encoder, row, &self.cores))?;
+        // The one count that is the process's: any thread may log.
+        let (name, help) = LOG_LINES_DROPPED;
+        encoder
+            .encode_descriptor(name, help, None, MetricType::Counter)?
+            .encode_counter::<NoLabelSet, u64, u64>(&log::left_out(), None)
     }
 }
 

@@ -42,8 +42,10 @@ pub enum HeadFault {
     Version,
     /// The request line alone is over the limit. 414.
     UriTooLong,
-    /// The head is over the limit, in bytes or in fields. 431.
+    /// The head is over the limit of bytes. 431.
     HeadTooLarge,
+    /// The head has more than [`HEADER_FIELDS_MAX`] fields. 431.
+    TooManyFields,
 }
 
 /// Bounds of one head. The number of fields is bounded by [`HEADER_FIELDS_MAX`].
@@ -227,7 +229,7 @@ impl HeadSearch {
                     return Lines::Fault(HeadFault::Malformed("a field line begins with white space"));
                 }
                 if self.lines > HEADER_FIELDS_MAX {
-                    return Lines::Fault(HeadFault::HeadTooLarge);
+                    return Lines::Fault(HeadFault::TooManyFields);
                 }
                 self.lines += 1;
             } else if self.lines > 0 {
@@ -280,7 +282,7 @@ pub(super) fn is_tchar(b: u8) -> bool {
 
 fn syntax_fault(error: httparse::Error, lines: &[u8]) -> HeadFault {
     HeadFault::Malformed(match error {
-        httparse::Error::TooManyHeaders => return HeadFault::HeadTooLarge,
+        httparse::Error::TooManyHeaders => return HeadFault::TooManyFields,
         httparse::Error::Version if names_version(lines) => return HeadFault::Version,
         httparse::Error::HeaderName => "a field line without a well-formed name and colon",
         httparse::Error::HeaderValue => "a control character in a field value",
@@ -559,8 +561,8 @@ mod tests {
         let head = |fields: usize| format!("GET / HTTP/1.0\r\n{}\r\n", "X: a\r\n".repeat(fields));
         assert!(matches!(in_one_piece(head(HEADER_FIELDS_MAX).as_bytes(), &limits), Outcome::Head { .. }));
         let over = head(HEADER_FIELDS_MAX + 1);
-        assert_eq!(in_one_piece(over.as_bytes(), &limits), Outcome::Fault(HeadFault::HeadTooLarge));
-        assert_eq!(in_pieces(over.as_bytes(), 0..over.len(), &limits), Outcome::Fault(HeadFault::HeadTooLarge));
+        assert_eq!(in_one_piece(over.as_bytes(), &limits), Outcome::Fault(HeadFault::TooManyFields));
+        assert_eq!(in_pieces(over.as_bytes(), 0..over.len(), &limits), Outcome::Fault(HeadFault::TooManyFields));
     }
 
     /// What heads, good and bad, are made of.

@@ -2,6 +2,7 @@
 
 pub mod body;
 pub mod chunk;
+pub mod date;
 mod framing;
 pub mod head;
 pub mod response;
@@ -9,5 +10,6 @@ pub mod status;
 
 pub use body::BodyDecoder;
 pub use chunk::StreamFraming;
+pub use date::Date;
 pub use framing::Framing;
 pub use head::{RequestHead, Version};

@@ -1,7 +1,7 @@
 //! Responses: status line, fields and content into bytes (RFC 9112 §4, §6; contract §4).
 //!
-//! Owns the fields that frame a message (`Content-Length`, `Transfer-Encoding`, `Connection`); everything else is the
-//! caller's. Knows no route and no socket. The version in the status line is always 1.1, as RFC 9110 §2.5 asks; what an
+//! Owns the fields that frame a message (`Content-Length`, `Transfer-Encoding`, `Connection`) and the place of `Date`, which
+//! every response has but the interim one; everything else is the caller's. Knows no route, no clock and no socket. The version in the status line is always 1.1, as RFC 9110 §2.5 asks; what an
 //! HTTP/1.0 client may not be sent is left out by [`ReplyTo::version`].
 //! Invariant: a field value holds no CR, LF or NUL, whatever it was made from.
 
@@ -9,6 +9,7 @@ use std::borrow::Cow;
 
 use memchr::memchr3;
 
+use super::date::Date;
 use super::head::Version;
 use super::status;
 use crate::wire::digits::push_decimal;
@@ -28,10 +29,11 @@ pub struct ReplyTo {
 pub type Field = (&'static str, Cow<'static, str>);
 
 /// Appends a whole response.
-pub fn encode_response(out: &mut Vec<u8>, to: ReplyTo, status: u16, fields: &[Field], content: &[u8]) {
+pub fn encode_response(out: &mut Vec<u8>, to: ReplyTo, date: Date, status: u16, fields: &[Field], content: &[u8]) {
     let has_content = !status::is_without_content(status);
     out.reserve(256 + content.len());
     encode_status_line(out, status);
+    encode_date(out, date);
     encode_fields(out, fields);
     if has_content {
         out.extend_from_slice(b"Content-Length: ");
@@ -47,7 +49,7 @@ pub fn encode_response(out: &mut Vec<u8>, to: ReplyTo, status: u16, fields: &[Fi
     }
 }
 
-/// Appends the interim response that asks for the body.
+/// Appends the interim response that asks for the body; it is dated by the final one (RFC 9110 §6.6.1).
 pub fn encode_interim_continue(out: &mut Vec<u8>) {
     encode_status_line(out, 100);
     out.extend_from_slice(b"\r\n");
@@ -55,8 +57,9 @@ pub fn encode_interim_continue(out: &mut Vec<u8>) {
 
 /// Appends the head of an event stream: chunked for HTTP/1.1, until close for HTTP/1.0; see
 /// [`super::chunk::StreamFraming`].
-pub fn encode_event_stream_head(out: &mut Vec<u8>, to: ReplyTo, fields: &[Field]) {
+pub fn encode_event_stream_head(out: &mut Vec<u8>, to: ReplyTo, date: Date, fields: &[Field]) {
     encode_status_line(out, 200);
+    encode_date(out, date);
     encode_fields(out, fields);
     match to.version {
         Version::Http11 => out.extend_from_slice(b"Transfer-Encoding: chunked\r\n"),
@@ -67,8 +70,9 @@ pub fn encode_event_stream_head(out: &mut Vec<u8>, to: ReplyTo, fields: &[Field]
 }
 
 /// Appends the answer to a WebSocket handshake (RFC 6455 §4.2.2).
-pub fn encode_switch_to_websocket(out: &mut Vec<u8>, accept: &[u8; 28], fields: &[Field]) {
+pub fn encode_switch_to_websocket(out: &mut Vec<u8>, accept: &[u8; 28], date: Date, fields: &[Field]) {
     encode_status_line(out, 101);
+    encode_date(out, date);
     out.extend_from_slice(b"Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: ");
     push_value(out, accept);
     out.extend_from_slice(b"\r\n");
@@ -81,6 +85,12 @@ fn encode_status_line(out: &mut Vec<u8>, status: u16) {
     push_decimal(out, u64::from(status));
     out.push(b' ');
     out.extend_from_slice(status::reason(status).as_bytes());
+    out.extend_from_slice(b"\r\n");
+}
+
+fn encode_date(out: &mut Vec<u8>, date: Date) {
+    out.extend_from_slice(b"Date: ");
+    out.extend_from_slice(date.as_bytes());
     out.extend_from_slice(b"\r\n");
 }
 
@@ -121,6 +131,20 @@ mod tests {
     const KEPT: ReplyTo = ReplyTo { version: Version::Http11, keep_alive: true, head: false };
     const JSON: Field = ("Content-Type", Cow::Borrowed("application/json"));
 
+    /// Every head begins with it; what the tests show is told without.
+    const DATE: &str = "Date: Sun, 06 Nov 1994 08:49:37 GMT\r\n";
+
+    fn date() -> Date {
+        Date::at(std::time::UNIX_EPOCH + std::time::Duration::from_secs(784_111_777))
+    }
+
+    /// What was written, less the date, which stands right behind the status line.
+    fn dated(write: impl FnOnce(&mut Vec<u8>)) -> String {
+        let text = written(write);
+        let (status_line, rest) = text.split_once("\r\n").unwrap();
+        format!("{status_line}\r\n{}", rest.strip_prefix(DATE).unwrap())
+    }
+
     fn written(write: impl FnOnce(&mut Vec<u8>)) -> String {
         let mut out = Vec::new();
         write(&mut out);
@@ -128,7 +152,7 @@ mod tests {
     }
 
     fn response(to: ReplyTo, status: u16, fields: &[Field], content: &[u8]) -> String {
-        written(|out| encode_response(out, to, status, fields, content))
+        dated(|out| encode_response(out, to, date(), status, fields, content))
     }
 
     #[test]
@@ -186,7 +210,7 @@ mod tests {
     fn interim_response_and_switch_end_with_their_fields() {
         assert_eq!(written(encode_interim_continue), "HTTP/1.1 100 Continue\r\n\r\n");
         assert_eq!(
-            written(|out| encode_switch_to_websocket(out, b"s3pPLMBiTxaQ9kYGzzhZRbK+xOo=", &[("X", "y".into())])),
+            dated(|out| encode_switch_to_websocket(out, b"s3pPLMBiTxaQ9kYGzzhZRbK+xOo=", date(), &[("X", "y".into())])),
             "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
              Sec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\nX: y\r\n\r\n"
         );
@@ -195,7 +219,7 @@ mod tests {
     #[test]
     fn an_event_stream_is_chunked_or_lasts_until_close() {
         let head = |version, keep_alive| {
-            written(|out| encode_event_stream_head(out, ReplyTo { version, keep_alive, head: false }, &[JSON]))
+            dated(|out| encode_event_stream_head(out, ReplyTo { version, keep_alive, head: false }, date(), &[JSON]))
         };
         const START: &str = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n";
         assert_eq!(head(Version::Http11, true), format!("{START}Transfer-Encoding: chunked\r\n\r\n"));
@@ -208,7 +232,8 @@ mod tests {
 
     #[test]
     fn every_status_the_relay_sends_has_a_reason() {
-        for code in [100, 101, 200, 202, 204, 400, 401, 403, 404, 405, 408, 413, 414, 415, 417, 426, 431, 503, 505] {
+        for code in [100, 101, 200, 202, 204, 400, 401, 403, 404, 405, 408, 413, 414, 415, 417, 421, 426, 431, 503, 505]
+        {
             assert!(!status::reason(code).is_empty(), "{code}");
         }
         assert_eq!(response(KEPT, 299, &[], b""), "HTTP/1.1 299 \r\nContent-Length: 0\r\n\r\n", "RFC 9112 §4");

@@ -1,7 +1,7 @@
 //! A message being received in pieces: fragments, or one frame that spans reads. Joined bytes, not a list of pieces, so
 //! that tiny fragments cost what their payload costs.
 //!
-//! - `checked ≤ bytes.len()`: a text up to `checked` is whole, valid characters; behind it lie at most three bytes that
+//! - `checked ≤ bytes.len()`: the text up to `checked` is whole, valid characters; behind it lie at most three bytes that
 //!   can still become one. A byte that can not is a fault at once.
 //! - Memory is at most twice what the peer really sent (plus [`GROWTH_MIN`]) and never over the message limit, whatever
 //!   lengths it announces.
@@ -15,7 +15,6 @@ pub(super) const NOT_UTF8: Fault = Fault::utf8("text is not UTF-8");
 
 #[derive(Debug)]
 pub(super) struct Assembly {
-    is_text: bool,
     bytes: Vec<u8>,
     checked: usize,
     /// Frames of the message begun so far.
@@ -23,12 +22,8 @@ pub(super) struct Assembly {
 }
 
 impl Assembly {
-    pub(super) const fn new(is_text: bool) -> Self {
-        Self { is_text, bytes: Vec::new(), checked: 0, fragments: 1 }
-    }
-
-    pub(super) const fn is_text(&self) -> bool {
-        self.is_text
+    pub(super) const fn new() -> Self {
+        Self { bytes: Vec::new(), checked: 0, fragments: 1 }
     }
 
     /// Bytes received.
@@ -55,12 +50,12 @@ impl Assembly {
             self.bytes.reserve_exact(roomy.max(needed) - self.bytes.len());
         }
         self.bytes.extend_from_slice(piece);
-        if self.is_text { self.check_text() } else { Ok(()) }
+        self.check_text()
     }
 
     /// The whole message.
     pub(super) fn finish(self) -> Result<Vec<u8>, Fault> {
-        if self.is_text && self.checked < self.bytes.len() {
+        if self.checked < self.bytes.len() {
             return Err(NOT_UTF8);
         }
         Ok(self.bytes)
@@ -85,7 +80,7 @@ mod tests {
 
     #[test]
     fn memory_follows_what_came_not_what_was_announced() {
-        let mut assembly = Assembly::new(true);
+        let mut assembly = Assembly::new();
         assembly.push(b"a", 16 << 20).unwrap();
         assert_eq!(assembly.held_bytes(), GROWTH_MIN);
         for _ in 0..10_000 {
@@ -96,7 +91,7 @@ mod tests {
 
     #[test]
     fn memory_ends_at_the_limit() {
-        let mut assembly = Assembly::new(false);
+        let mut assembly = Assembly::new();
         for _ in 0..1_000 {
             assembly.push(b"a", 1_000).unwrap();
         }
@@ -116,7 +111,7 @@ mod tests {
             (b"\xe0\x9f", 2),
         ];
         for (text, fails_at) in cases {
-            let mut assembly = Assembly::new(true);
+            let mut assembly = Assembly::new();
             let failed = text.iter().position(|byte| assembly.push(&[*byte], 100).is_err());
             assert_eq!(failed, Some(fails_at - 1), "{text:02x?}");
         }
@@ -124,7 +119,7 @@ mod tests {
 
     #[test]
     fn a_text_cut_inside_a_character_is_not_whole() {
-        let mut assembly = Assembly::new(true);
+        let mut assembly = Assembly::new();
         assembly.push(b"\xe2\x82", 100).unwrap();
         assert_eq!(assembly.finish().unwrap_err(), NOT_UTF8);
     }

@@ -62,6 +62,10 @@ impl Fault {
         Self { code: CloseCode::INVALID_PAYLOAD, reason }
     }
 
+    pub(super) const fn not_text() -> Self {
+        Self { code: CloseCode::UNSUPPORTED_DATA, reason: "text messages only" }
+    }
+
     pub(super) const fn too_big(reason: &'static str) -> Self {
         Self { code: CloseCode::MESSAGE_TOO_BIG, reason }
     }

@@ -3,7 +3,7 @@
 //! The relay sends every message as one unmasked, unfragmented frame, so a frame is also the unit at which a queue may be cut:
 //! [`frame_len`] finds its end. What a decoded head means inside a message is `message.rs`'s business.
 
-use super::close::CloseCode;
+use super::close::{CloseCode, Fault};
 use crate::wire::Decoded;
 
 /// The longest head: two bytes, a 64-bit length, a mask.
@@ -70,31 +70,42 @@ pub struct FrameHead {
     pub payload_bytes: u64,
 }
 
-/// Decodes the head of a client frame. Every fault is one for close code 1002 and is found with the first byte that
-/// shows it.
+/// Decodes the head of a client frame. `admit` says whether a frame of that opcode may come now and announce so many bytes:
+/// it is asked about the opcode alone as soon as that is known (with 0 bytes), and again with the length, so that every
+/// fault, its own or one for close code 1002, is found with the first byte that shows it and none waits for the mask.
 #[must_use]
-pub fn decode_head(bytes: &[u8]) -> Decoded<FrameHead, &'static str> {
+pub fn decode_head<E: From<Fault>>(
+    bytes: &[u8],
+    admit: impl Fn(Opcode, u64) -> Result<(), E>,
+) -> Decoded<FrameHead, E> {
+    let broken = |rule| Decoded::Invalid(Fault::protocol(rule).into());
     let Some((&first, rest)) = bytes.split_first() else { return Decoded::Need };
     if first & RESERVED != 0 {
-        return Decoded::Invalid("reserved bit set");
+        return broken("reserved bit set");
     }
-    let Some(opcode) = Opcode::from_wire(first & OPCODE) else { return Decoded::Invalid("unknown opcode") };
+    let Some(opcode) = Opcode::from_wire(first & OPCODE) else { return broken("unknown opcode") };
     let fin = first & FIN != 0;
     if opcode.is_control() && !fin {
-        return Decoded::Invalid("fragmented control frame");
+        return broken("fragmented control frame");
+    }
+    if let Err(refused) = admit(opcode, 0) {
+        return Decoded::Invalid(refused);
     }
     let Some((&second, rest)) = rest.split_first() else { return Decoded::Need };
     if second & MASKED == 0 {
-        return Decoded::Invalid("client frame without mask");
+        return broken("client frame without mask");
     }
     if opcode.is_control() && usize::from(second & LENGTH) > CONTROL_BYTES_MAX {
-        return Decoded::Invalid("control frame over 125 bytes");
+        return broken("control frame over 125 bytes");
     }
     let (payload_bytes, length_bytes) = match decode_length(second & LENGTH, rest) {
         Decoded::Done { value, consumed } => (value, consumed),
         Decoded::Need => return Decoded::Need,
-        Decoded::Invalid(reason) => return Decoded::Invalid(reason),
+        Decoded::Invalid(rule) => return broken(rule),
     };
+    if let Err(refused) = admit(opcode, payload_bytes) {
+        return Decoded::Invalid(refused);
+    }
     match rest.get(length_bytes..).and_then(|rest| rest.first_chunk()) {
         Some(&mask) => {
             let consumed = 2 + length_bytes + mask.len();
@@ -194,8 +205,8 @@ fn decode_length(short: u8, rest: &[u8]) -> Decoded<u64, &'static str> {
 mod tests {
     use super::*;
 
-    fn head(bytes: &[u8]) -> Decoded<FrameHead, &'static str> {
-        decode_head(bytes)
+    fn head(bytes: &[u8]) -> Decoded<FrameHead, Fault> {
+        decode_head(bytes, |_, _| Ok(()))
     }
 
     #[test]
@@ -220,9 +231,22 @@ mod tests {
             ("5.2 most significant bit", b"\x81\xff\x80\0\0\0\0\0\0\0", "length over 63 bits"),
         ];
         for (section, bytes, reason) in cases {
-            assert_eq!(head(bytes), Decoded::Invalid(reason), "{section}");
+            assert_eq!(head(bytes), Decoded::Invalid(Fault::protocol(reason)), "{section}");
             assert_eq!(head(&bytes[..bytes.len() - 1]), Decoded::Need, "{section}: shown by its last byte only");
         }
+    }
+
+    #[test]
+    fn what_is_not_admitted_is_found_by_its_opcode_or_its_length_and_not_by_its_mask() {
+        let few = |opcode, bytes| {
+            let refused = opcode == Opcode::Binary || bytes > 300;
+            if refused { Err(Fault::too_big("refused")) } else { Ok(()) }
+        };
+        for bytes in [&b"\x82"[..], b"\x81\xfe\x01\x2d", b"\x81\xff\0\0\0\0\0\x01\0\0"] {
+            assert!(matches!(decode_head(bytes, few), Decoded::Invalid(_)), "{bytes:02x?}");
+            assert_eq!(decode_head(&bytes[..bytes.len() - 1], few), Decoded::Need, "{bytes:02x?}");
+        }
+        assert!(matches!(decode_head(b"\x81\xfe\x01\x2cmask", few), Decoded::Done { .. }));
     }
 
     #[test]

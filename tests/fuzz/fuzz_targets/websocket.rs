@@ -8,6 +8,7 @@ use aep_relay::wire::websocket::{Incoming, MessageDecoder};
 use libfuzzer_sys::fuzz_target;
 
 const MESSAGE_BYTES_MAX: usize = 4096;
+const FIRST_BYTES_MAX: usize = 512;
 const FRAGMENTS_MAX: usize = 8;
 /// What the smallest allocation for a cut message, and a cut control frame, may hold beyond what came.
 const HELD_BYTES_EXTRA: usize = 64 + 2 * 125;
@@ -15,7 +16,7 @@ const HELD_BYTES_EXTRA: usize = 64 + 2 * 125;
 #[derive(Debug, PartialEq)]
 enum Heard {
     Text(String),
-    Binary(Vec<u8>),
+    TooLarge,
     Ping(Vec<u8>),
     Pong,
     Close(Option<u16>),
@@ -30,7 +31,7 @@ fuzz_target!(|input: &[u8]| {
 });
 
 fn decode<'a>(chunks: impl Iterator<Item = &'a [u8]>) -> Vec<Heard> {
-    let mut decoder = MessageDecoder::new(MESSAGE_BYTES_MAX, FRAGMENTS_MAX);
+    let mut decoder = MessageDecoder::new(MESSAGE_BYTES_MAX, FIRST_BYTES_MAX, FRAGMENTS_MAX);
     let (mut all, mut came) = (Vec::new(), 0);
     for chunk in chunks {
         let mut chunk = chunk.to_vec();
@@ -51,7 +52,7 @@ fn decode<'a>(chunks: impl Iterator<Item = &'a [u8]>) -> Vec<Heard> {
 fn heard(incoming: Incoming<'_>) -> Heard {
     match incoming {
         Incoming::Text(text) => Heard::Text(String::from_utf8(text.to_vec()).expect("texts are UTF-8")),
-        Incoming::Binary(bytes) => Heard::Binary(bytes.to_vec()),
+        Incoming::TooLarge => Heard::TooLarge,
         Incoming::Ping(payload) => {
             assert!(payload.len() <= 125);
             Heard::Ping(payload.to_vec())

@@ -42,7 +42,7 @@ fn client_frame(first: u8, payload: &[u8]) -> Vec<u8> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Heard {
     Text(Vec<u8>),
-    Binary(Vec<u8>),
+    TooLarge,
     Ping(Vec<u8>),
     Pong,
     Close(Option<u16>),
@@ -52,7 +52,7 @@ enum Heard {
 fn heard(incoming: &Incoming<'_>) -> Heard {
     match incoming {
         Incoming::Text(text) => Heard::Text(text.to_vec()),
-        Incoming::Binary(bytes) => Heard::Binary(bytes.to_vec()),
+        Incoming::TooLarge => Heard::TooLarge,
         Incoming::Ping(payload) => Heard::Ping(payload.to_vec()),
         Incoming::Pong => Heard::Pong,
         Incoming::Close(code) => Heard::Close(code.map(CloseCode::value)),
@@ -73,7 +73,7 @@ fn feed(decoder: &mut MessageDecoder, bytes: &[u8], into: &mut Vec<Heard>) {
 }
 
 fn decoded_in<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> Vec<Heard> {
-    let mut decoder = MessageDecoder::new(LIMIT, 1_000);
+    let mut decoder = MessageDecoder::new(LIMIT, LIMIT, 1_000);
     let mut all = Vec::new();
     for piece in pieces {
         feed(&mut decoder, piece, &mut all);
@@ -101,8 +101,7 @@ fn mixed_stream() -> (Vec<u8>, Vec<Heard>) {
         client_frame(PONG, b""),
         client_frame(FIN | CONTINUATION, b"\x82\xac."),
         client_frame(FIN | TEXT, long.as_bytes()),
-        client_frame(FIN | BINARY, b"\xff\x00"),
-        client_frame(BINARY, b"\x80"),
+        client_frame(TEXT, b"two"),
         client_frame(FIN | CONTINUATION, b""),
         client_frame(PING, &[b'p'; 125]),
         client_frame(CLOSE, b"\x03\xe8done"),
@@ -115,8 +114,7 @@ fn mixed_stream() -> (Vec<u8>, Vec<Heard>) {
         Heard::Pong,
         text("fr€."),
         text(&long),
-        Heard::Binary(b"\xff\x00".into()),
-        Heard::Binary(b"\x80".into()),
+        text("two"),
         Heard::Ping(vec![b'p'; 125]),
         Heard::Close(Some(1000)),
     ];
@@ -151,7 +149,7 @@ fn frames_of_every_length_form_cut_anywhere_in_their_head() {
 #[test]
 fn illegal_frames_and_the_code_the_rfc_gives() {
     let start = client_frame(TEXT, b"a");
-    let cases: [(&str, Vec<Vec<u8>>, u16); 22] = [
+    let cases: [(&str, Vec<Vec<u8>>, u16); 24] = [
         ("5.2 RSV1", vec![client_frame(FIN | 0x40 | TEXT, b"a")], 1002),
         ("5.2 RSV2", vec![client_frame(FIN | 0x20 | TEXT, b"a")], 1002),
         ("5.2 RSV3", vec![client_frame(FIN | 0x10 | TEXT, b"a")], 1002),
@@ -173,6 +171,8 @@ fn illegal_frames_and_the_code_the_rfc_gives() {
         ("5.5.1 close reason", vec![client_frame(CLOSE, b"\x03\xe8\xff\xfe")], 1007),
         ("8.1 text", vec![client_frame(FIN | TEXT, b"\xff")], 1007),
         ("8.1 text in fragments", vec![start.clone(), client_frame(CONTINUATION, b"\xff")], 1007),
+        ("7.4.1 binary", vec![client_frame(FIN | BINARY, b"")], 1003),
+        ("7.4.1 binary in fragments", vec![client_frame(BINARY, b"a")], 1003),
         ("10.4 too big", vec![client_frame(FIN | TEXT, &vec![b'a'; LIMIT + 1])], 1009),
     ];
     for (section, frames, code) in cases {
@@ -198,7 +198,7 @@ fn reserved_close_codes_are_answered_as_protocol_errors() {
 fn an_empty_close_is_answered_with_an_empty_one() {
     let mut answer = Vec::new();
     let mut bytes = *b"\x88\x80\0\0\0\0";
-    let mut decoder = MessageDecoder::new(LIMIT, 10);
+    let mut decoder = MessageDecoder::new(LIMIT, LIMIT, 10);
     let (_, Some(Incoming::Close(code))) = decoder.decode(&mut bytes) else { panic!("no close") };
     frame::encode_close(&mut answer, code, "");
     assert_eq!(answer, b"\x88\x00");
@@ -206,7 +206,7 @@ fn an_empty_close_is_answered_with_an_empty_one() {
 
 #[test]
 fn thousands_of_one_byte_fragments_are_stored_as_joined_bytes() {
-    let mut decoder = MessageDecoder::new(LIMIT, 200_000);
+    let mut decoder = MessageDecoder::new(LIMIT, LIMIT, 200_000);
     let mut all = Vec::new();
     feed(&mut decoder, &client_frame(TEXT, b"a"), &mut all);
     let one = client_frame(CONTINUATION, b"a");
@@ -229,7 +229,7 @@ fn fragments_under_at_and_over_their_limit() {
                 stream.extend(client_frame(CONTINUATION, payload));
             }
             stream.extend(client_frame(FIN | CONTINUATION, payload));
-            let (mut decoder, mut all) = (MessageDecoder::new(LIMIT, 10), Vec::new());
+            let (mut decoder, mut all) = (MessageDecoder::new(LIMIT, LIMIT, 10), Vec::new());
             feed(&mut decoder, &stream, &mut all);
             let expected = if fits { Heard::Text(payload.repeat(fragments)) } else { Heard::Fault(1009) };
             assert_eq!(all, [expected], "{fragments} fragments");
@@ -264,7 +264,6 @@ fn invalid_utf8_is_never_delivered() {
             let stream = [client_frame(TEXT, one), client_frame(FIN | CONTINUATION, two)].concat();
             assert_eq!(decoded(&stream), [Heard::Fault(1007)], "{bad:02x?} in fragments cut at {cut}");
         }
-        assert_eq!(decoded(&client_frame(FIN | BINARY, bad)), [Heard::Binary(bad.into())]);
     }
 }
 
@@ -279,7 +278,7 @@ fn a_bad_byte_is_reported_before_its_frame_or_message_ends() {
 
 #[test]
 fn a_message_over_the_limit_is_refused_by_its_head() {
-    let mut decoder = MessageDecoder::new(1_000, 10);
+    let mut decoder = MessageDecoder::new(1_000, 1_000, 10);
     let mut all = Vec::new();
     feed(&mut decoder, &client_frame(FIN | TEXT, &[b'a'; 1_000]), &mut all);
     feed(&mut decoder, &client_frame(TEXT, &[b'a'; 600]), &mut all);
@@ -288,7 +287,7 @@ fn a_message_over_the_limit_is_refused_by_its_head() {
     feed(&mut decoder, &client_frame(CONTINUATION, &[]), &mut all);
     assert_eq!(all.len(), 2);
     assert_eq!(decoder.held_bytes(), 1_000);
-    feed(&mut decoder, &client_frame(FIN | CONTINUATION, b"a")[..6], &mut all);
+    feed(&mut decoder, &client_frame(FIN | CONTINUATION, b"a")[..2], &mut all);
     assert_eq!(all[2..], [Heard::Fault(1009)]);
     assert_eq!(decoder.held_bytes(), 0);
 
@@ -298,8 +297,60 @@ fn a_message_over_the_limit_is_refused_by_its_head() {
 }
 
 #[test]
+fn what_cannot_be_taken_is_refused_before_its_mask_has_come() {
+    for (bytes, code) in [
+        (&b"\x02"[..], 1003),
+        (b"\x82", 1003),
+        (b"\x80", 1002),
+        (b"\x81\xff\0\0\0\0\0\x10\0\x01", 1009),
+        (b"\x01\xff\x7f\xff\xff\xff\xff\xff\xff\xff", 1009),
+    ] {
+        assert_eq!(decoded(bytes), [Heard::Fault(code)], "{bytes:02x?}");
+        assert_eq!(decoded_in(bytes.chunks(1)), [Heard::Fault(code)], "{bytes:02x?}");
+        assert_eq!(decoded(&bytes[..bytes.len() - 1]), [], "{bytes:02x?}");
+    }
+}
+
+#[test]
+fn a_first_message_over_its_own_bound_is_told_at_once_and_read_past() {
+    let first = |frames: &[Vec<u8>], size: usize, held_max: usize| {
+        let (mut decoder, mut all) = (MessageDecoder::new(1_000, 300, 10), Vec::new());
+        for piece in frames.concat().chunks(size) {
+            feed(&mut decoder, piece, &mut all);
+            assert!(decoder.held_bytes() <= held_max);
+        }
+        all
+    };
+    let long = |len| "a".repeat(len);
+    for size in [1, 7, 5_000] {
+        // At the bound it passes, and the next one has the other bound.
+        let fits = [client_frame(FIN | TEXT, long(300).as_bytes()), client_frame(FIN | TEXT, long(1_000).as_bytes())];
+        assert_eq!(first(&fits, size, 1_000), [text(&long(300)), text(&long(1_000))]);
+        let too_large = [
+            client_frame(TEXT, long(200).as_bytes()),
+            client_frame(PING, b""),
+            client_frame(CONTINUATION, long(101).as_bytes()),
+            client_frame(PING, b"still there"),
+            client_frame(FIN | CONTINUATION, b"end"),
+            client_frame(FIN | TEXT, b"another"),
+            client_frame(CLOSE, b"\x03\xf0"),
+        ];
+        let expected =
+            [Heard::Ping(Vec::new()), Heard::TooLarge, Heard::Ping(b"still there".into()), Heard::Close(Some(1008))];
+        assert_eq!(first(&too_large, size, 300), expected, "pieces of {size}");
+        let expected = [Heard::TooLarge, Heard::Close(None)];
+        let announced = [client_frame(FIN | TEXT, long(301).as_bytes()), client_frame(CLOSE, b"")];
+        assert_eq!(first(&announced, size, 0), expected, "pieces of {size}");
+        // Over the bound of all messages the RFC has the word.
+        assert_eq!(first(&[client_frame(FIN | TEXT, long(1_001).as_bytes())], size, 0), [Heard::Fault(1009)]);
+    }
+    // Its head shows it, before the mask.
+    assert_eq!(first(&[b"\x81\xfe\x01\x2d".to_vec()], 4, 0), [Heard::TooLarge]);
+}
+
+#[test]
 fn announced_bytes_are_not_memory() {
-    let mut decoder = MessageDecoder::new(16 << 20, 10);
+    let mut decoder = MessageDecoder::new(16 << 20, 16 << 20, 10);
     let mut all = Vec::new();
     let mut head = b"\x81\xff\0\0\0\0\x01\0\0\0".to_vec();
     head.extend(MASK);
@@ -315,7 +366,7 @@ fn a_whole_message_is_lent_from_the_input() {
     let mut bytes = client_frame(FIN | TEXT, b"lent");
     bytes.extend(client_frame(FIN | TEXT, b"next"));
     let place = bytes.as_ptr_range();
-    let mut decoder = MessageDecoder::new(LIMIT, 10);
+    let mut decoder = MessageDecoder::new(LIMIT, LIMIT, 10);
     let (consumed, incoming) = decoder.decode(&mut bytes);
     let Some(Incoming::Text(Payload::Lent(text))) = incoming else { panic!("not lent") };
     assert_eq!(text, b"lent");
@@ -327,7 +378,7 @@ fn a_whole_message_is_lent_from_the_input() {
 #[test]
 fn a_decoder_between_messages_holds_nothing() {
     let (stream, _) = mixed_stream();
-    let mut decoder = MessageDecoder::new(LIMIT, 10);
+    let mut decoder = MessageDecoder::new(LIMIT, LIMIT, 10);
     let mut all = Vec::new();
     let mut between = 0;
     for byte in stream.chunks(1) {
@@ -338,7 +389,7 @@ fn a_decoder_between_messages_holds_nothing() {
             between += 1;
         }
     }
-    assert_eq!(between, 7);
+    assert_eq!(between, 6);
     assert!(size_of::<MessageDecoder>() <= 32, "every connection carries one");
 }
 
@@ -348,18 +399,11 @@ fn a_client_we_did_not_write_is_understood() {
     let long = "ä".repeat(70_000);
     client.send(Message::text("hello")).unwrap();
     client.send(Message::text(long.as_str())).unwrap();
-    client.send(Message::binary(vec![0, 159, 255])).unwrap();
     client.send(Message::Ping("are you there".into())).unwrap();
     client.send(Message::Pong("unasked".into())).unwrap();
     client.close(Some(CloseFrame { code: 4001.into(), reason: Utf8Bytes::from_static("bye") })).unwrap();
-    let expected = [
-        text("hello"),
-        text(&long),
-        Heard::Binary(vec![0, 159, 255]),
-        Heard::Ping(b"are you there".into()),
-        Heard::Pong,
-        Heard::Close(Some(4001)),
-    ];
+    let expected =
+        [text("hello"), text(&long), Heard::Ping(b"are you there".into()), Heard::Pong, Heard::Close(Some(4001))];
     let sent = client.get_ref().sent.clone();
     assert_eq!(decoded(&sent), expected);
     assert_eq!(decoded_in(sent.chunks(1_009)), expected);
