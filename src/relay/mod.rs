@@ -50,6 +50,7 @@ mod testing;
 
 use std::borrow::Cow;
 use std::cell::Cell;
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime};
@@ -82,6 +83,9 @@ use stream::AskBounds;
 /// Settlements gone on with in one go before the turn moves on to its flush.
 const SETTLEMENTS_PER_TURN: usize = 512;
 
+/// Claims of connections that are over ended in one go; few in tests, so that the simulation meets its edges.
+const CLAIMS_ENDED_PER_TURN: usize = if cfg!(test) { 2 } else { 4096 };
+
 /// The activity relay of one core.
 #[derive(Debug)]
 pub struct Relay {
@@ -102,6 +106,8 @@ pub struct Relay {
     metrics: Arc<CoreMetrics>,
     /// WebSockets not read on until there is room for events again.
     parked: Vec<ConnId>,
+    /// Connections that are over or cut, with claims that are still to be ended.
+    over: VecDeque<(ConnId, ClaimedSessions)>,
     /// Claims that lapsed in this turn, to be ended behind the events that displaced them.
     lapsed: Vec<(ConnId, Arc<str>)>,
     /// Commands of this turn, to be sent behind the mail that had come before they were read: what their senders have
@@ -127,6 +133,7 @@ impl Relay {
             listings: Listings::default(),
             metrics,
             parked: Vec::new(),
+            over: VecDeque::new(),
             lapsed: Vec::new(),
             commands: Vec::new(),
             started,
@@ -210,15 +217,38 @@ impl Relay {
             if party.hello.is_some() {
                 self.shared.parties.fetch_sub(1, Ordering::Relaxed);
             }
-            self.end_claims(conn, &party.claims);
+            if !party.claims.is_empty() {
+                self.over.push_back((conn, party.claims));
+            }
             self.flush_live(out);
         }
     }
 
-    /// A connection's claims end all at once.
-    fn end_claims(&mut self, conn: ConnId, claims: &ClaimedSessions) {
-        self.shared.remember(claims.bytes(), 0);
-        self.lapsed.extend(claims.iter().map(|session| (conn, Arc::from(session))));
+    /// Ends claims of connections that are over, behind the events that made them.
+    fn end_claims(&mut self, out: &mut dyn Outbox<RelayMail>) {
+        let mut left = CLAIMS_ENDED_PER_TURN;
+        while left > 0
+            && let Some((conn, claims)) = self.over.front_mut()
+        {
+            let conn = *conn;
+            let mut by_owner: Vec<Vec<Box<str>>> = vec![Vec::new(); self.shared.cores()];
+            while left > 0
+                && let Some(session) = claims.pop_oldest()
+            {
+                left -= 1;
+                self.shared.remember(session.len(), 0);
+                let owner = self.shared.owner_of(&session);
+                if let Some(sessions) = by_owner.get_mut(usize::from(owner.0)) {
+                    sessions.push(Box::from(&*session));
+                }
+            }
+            if claims.is_empty() {
+                self.over.pop_front();
+            }
+            for (owner, sessions) in (0..).map(CoreId).zip(by_owner).filter(|(_, sessions)| !sessions.is_empty()) {
+                self.send_to_owner(out, owner, OwnerInput::Unclaim { conn, sessions });
+            }
+        }
     }
 
     /// A consumer that was cut takes no command any more: its claims end with the cut, not with its socket.
@@ -226,10 +256,11 @@ impl Relay {
         while let Some(conn) = self.reader.take_cut() {
             if let Some(party) = self.parties.get_mut(conn) {
                 let claims = std::mem::take(&mut party.claims);
-                self.end_claims(conn, &claims);
+                self.over.push_back((conn, claims));
             }
         }
         self.flush_live(out);
+        self.end_claims(out);
     }
 
     /// The queues of all connections together are over their budget, and this one's is the largest.
@@ -247,6 +278,7 @@ impl Relay {
             && self.gatherings.is_empty()
             && self.listings.is_empty()
             && self.lapsed.is_empty()
+            && self.over.is_empty()
             && self.commands.is_empty()
     }
 
@@ -289,7 +321,8 @@ impl Relay {
         self.release(out);
         let reads_on = self.reader.has_requests() || !self.inflow.is_empty();
         let lists_on = self.gatherings.has_work() || !self.listings.is_empty();
-        if self.owner.has_work() || self.session_cap.has_work() || lists_on || reads_on {
+        let ends_on = !self.over.is_empty();
+        if ends_on || self.owner.has_work() || self.session_cap.has_work() || lists_on || reads_on {
             Work::Left
         } else if self.ingest.has_jobs() || !self.parked.is_empty() {
             if self.has_room(out) { Work::Left } else { Work::Held }
