@@ -123,6 +123,13 @@ pub const LOG_BYTES_MAX: usize = 256 << 10;
 pub const LOG_EXIT_TIME: Duration = Duration::from_millis(500);
 /// Cores of one process: positions of cores fit one mask.
 pub const CORES_MAX: usize = 64;
+/// Bytes of a roster or of an answer to `GET /connections`, or half a write queue if that is less: such an answer fits
+/// beside what else is queued, and is copied within a turn. Beyond it entries of who has most are left out.
+pub const LISTING_BYTES_MAX: usize = 8 << 20;
+/// A session with a longer name is in no roster and in no answer to `GET /connections`, which say that they are truncated.
+pub const LISTED_NAME_BYTES_MAX: usize = 64 << 10;
+/// Bytes of a write queue, or half of it if that is less, that `debug` and `info` leave to what may not be dropped (§9).
+pub const QUEUE_RESERVE_BYTES: usize = 64 << 10;
 /// Bytes that extra framing may add to one message in a write queue.
 pub const FRAMING_BYTES: usize = 64 << 10;
 /// Largest settable `body_bytes_max`. Spans and runs are 32-bit; a quarter of their range leaves room for framing
@@ -143,6 +150,15 @@ const _: () = assert!(CORES_MAX <= u64::BITS as usize);
 const _: () = assert!(TOKEN_BYTES_MAX.is_multiple_of(size_of::<u64>()));
 const _: () = assert!(PING_INTERVAL.as_secs() * 2 < PEER_SILENCE_MAX.as_secs());
 const _: () = assert!(REPLAY_EVENTS_PER_CORE_MIN >= 2);
+
+/// How much of a connection's write queue a push may fill.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Room {
+    /// All but [`QUEUE_RESERVE_BYTES`]: for what may be dropped.
+    Unreserved,
+    /// All of it.
+    Whole,
+}
 
 impl Default for Limits {
     fn default() -> Self {
@@ -189,6 +205,22 @@ impl Limits {
     #[must_use]
     pub fn allowance_bytes(&self) -> usize {
         ALLOWANCE_BYTES.min(self.stage_bytes())
+    }
+
+    /// Bytes that may be queued toward one connection by a push that may fill so much of it.
+    #[must_use]
+    pub fn queue_bytes_max(&self, room: Room) -> usize {
+        let whole = self.write_queue_bytes_max;
+        match room {
+            Room::Unreserved => whole - QUEUE_RESERVE_BYTES.min(whole / 2),
+            Room::Whole => whole,
+        }
+    }
+
+    /// Bytes of the entries in one roster or one answer to `GET /connections`, see [`LISTING_BYTES_MAX`].
+    #[must_use]
+    pub fn listing_bytes_max(&self) -> usize {
+        (self.write_queue_bytes_max / 2).min(LISTING_BYTES_MAX)
     }
 
     /// Bytes of one page of a replay: a queue takes it whole, and it stays in the core's cache from the buffer to the socket.

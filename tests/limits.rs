@@ -359,24 +359,68 @@ fn what_all_connections_subscribe_to_and_claim_is_bounded_in_bytes() {
 }
 
 #[test]
-fn a_roster_that_no_queue_could_take_is_refused() {
+fn of_a_roster_too_large_to_be_told_who_has_most_loses_entries_and_nobody_else() {
+    const CLAIMS: u64 = 300;
     let relay = Relay::start(|options| {
         options.env("AEP_MAX_BODY", 65_536);
     });
-    let declared = format!(r#"{{"control":{{"accepts":[],"note":"{}"}}}}"#, "x".repeat(40_000));
-    let mut emitter = Ws::hello_with(&relay, "both", "worker", &declared);
-    for (session, fits) in [("s1", true), ("s2", true), ("s3", true), ("s4", false)] {
-        emitter.text(event(session, 1).build());
-        emitter.text(r#"{"type":"roster","id":"r"}"#);
-        if fits {
-            assert_eq!(emitter.json()["type"], "roster", "{session}");
-        } else {
-            let error = emitter.expect_error("limit-exceeded");
-            assert_eq!(error["id"], "r");
-            assert!(error["detail"].as_str().unwrap().contains("AEP_QUEUE_BYTES"), "{error}");
-        }
+    let mut small = Ws::hello(&relay, "both", "small");
+    small.text(event("the only one", 1).build());
+    small.sync();
+    let mut large = Ws::hello(&relay, "both", "large");
+    let long = |claim: u64| format!("{claim}-{}", "x".repeat(1000));
+    for claim in 0..CLAIMS {
+        large.text(event(&long(claim), 1).build());
+    }
+    large.sync();
+
+    for asker in [&mut small, &mut large] {
+        asker.text(r#"{"type":"roster","id":"r"}"#);
+        let roster = asker.json();
+        assert_eq!((&roster["type"], &roster["truncated"]), (&json!("roster"), &json!(true)));
+        let entries = roster["entries"].as_array().unwrap();
+        assert!(entries.iter().any(|entry| entry["session"] == "the only one"));
+        let told: Vec<&str> = entries
+            .iter()
+            .filter(|entry| entry["agent"] == "large")
+            .map(|entry| entry["session"].as_str().unwrap())
+            .collect();
+        // Half a queue of 128 KiB.
+        assert!(told.len() > 50 && told.len() < 64, "{} entries", told.len());
+        assert!((0..).zip(&told).all(|(claim, session)| *session == long(claim)), "the oldest are told");
+    }
+    let listed = relay.get("/connections").json();
+    assert_eq!(listed["truncated"], json!(true));
+    let sessions = |agent: &str| {
+        let parties = listed["connections"].as_array().unwrap();
+        parties.iter().find(|party| party["agent"] == agent).map(|party| party["sessions"].as_array().unwrap().len())
+    };
+    assert_eq!(sessions("small"), Some(1));
+    assert!(sessions("large").is_some_and(|told| told > 50 && told < CLAIMS as usize));
+
+    // What all fits is told whole, and says nothing.
+    large.close();
+    wait_until("the large one has gone", || relay.get("/connections").json().get("truncated").is_none());
+    small.text(r#"{"type":"roster","id":"r"}"#);
+    let roster = small.json();
+    assert_eq!((roster["entries"].as_array().unwrap().len(), roster.get("truncated")), (1, None));
+}
+
+#[test]
+fn large_answers_asked_for_in_one_go_come_whole_and_in_order() {
+    let relay = Relay::plain();
+    let mut emitter = Ws::hello(&relay, "both", "worker");
+    for claim in 0..10_000 {
+        emitter.text(event(&format!("{claim}-{}", "x".repeat(100)), 1).build());
     }
     emitter.sync();
+    let mut http = Http::connect(&relay);
+    http.send(b"GET /connections HTTP/1.1\r\nHost: relay\r\n\r\n".repeat(5));
+    for _ in 0..5 {
+        let listed = http.response().json();
+        assert_eq!(listed["connections"][0]["sessions"].as_array().unwrap().len(), 10_000);
+        assert!(listed.get("truncated").is_none());
+    }
 }
 
 #[test]

@@ -13,7 +13,7 @@ use crate::engine::pacing::{fanout_bytes_max, heavy_bytes, overdraft_bytes};
 use crate::engine::service::{
     Admits, ConnId, CoreId, Ending, EventStreamOpen, Lane, Mail, Outbox, Pushed, Response, Run, Unsent, WebSocketClose,
 };
-use crate::limits::CLOSE_TIME;
+use crate::limits::{CLOSE_TIME, Room};
 use crate::wire::http1::StreamFraming;
 use crate::wire::http1::response::{ReplyTo, encode_event_stream_head};
 use crate::wire::websocket::CloseCode;
@@ -111,8 +111,8 @@ impl<M: Mail> Outbox<M> for Io<M> {
         self.blocks.write(lane, bytes)
     }
 
-    fn push_run(&mut self, conn: ConnId, run: Run, mark: u64) -> Pushed {
-        let pushed = self.admit(conn, run.len as usize, true);
+    fn push_run(&mut self, conn: ConnId, run: Run, room: Room, mark: u64) -> Pushed {
+        let pushed = self.admit(conn, run.len as usize, Some(room));
         if pushed == Pushed::Queued {
             self.enqueue(conn, run, mark);
         }
@@ -120,7 +120,7 @@ impl<M: Mail> Outbox<M> for Io<M> {
     }
 
     fn push(&mut self, conn: ConnId, bytes: &[u8], mark: u64) -> Pushed {
-        let pushed = self.admit(conn, bytes.len(), true);
+        let pushed = self.admit(conn, bytes.len(), Some(Room::Whole));
         if pushed == Pushed::Queued {
             let run = self.blocks.write_own(bytes);
             self.enqueue(conn, run, mark);
@@ -129,7 +129,7 @@ impl<M: Mail> Outbox<M> for Io<M> {
     }
 
     fn push_always(&mut self, conn: ConnId, bytes: &[u8], mark: u64) -> Pushed {
-        let pushed = self.admit(conn, bytes.len(), false);
+        let pushed = self.admit(conn, bytes.len(), None);
         if pushed == Pushed::Queued {
             let run = self.blocks.write_own(bytes);
             self.enqueue(conn, run, mark);
@@ -200,13 +200,14 @@ impl<M: Mail> Outbox<M> for Io<M> {
 }
 
 impl<M: Mail> Io<M> {
-    /// Whether a push may be queued, of that many bytes.
-    fn admit(&self, id: ConnId, bytes: usize, bounded: bool) -> Pushed {
+    /// Whether a push of that many bytes may be queued; without `room` whatever is queued.
+    fn admit(&self, id: ConnId, bytes: usize, room: Option<Room>) -> Pushed {
         let Some(conn) = self.connections.get(id.slot, id.generation).filter(|conn| conn.takes_pushes()) else {
             return Pushed::Gone;
         };
         let queued = conn.queue.bytes();
-        if bounded && queued > 0 && queued + bytes > self.process.limits.write_queue_bytes_max {
+        // The bound is looked up only for who has something queued.
+        if queued > 0 && room.is_some_and(|room| queued + bytes > self.process.limits.queue_bytes_max(room)) {
             return Pushed::Full;
         }
         Pushed::Queued

@@ -22,6 +22,7 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use crate::base::time::{Deadline, Now};
+use crate::limits::Room;
 use crate::wire::http1::RequestHead;
 
 /// A connection of one core: a slot and its generation, so that a stale id misses instead of hitting a stranger.
@@ -354,7 +355,8 @@ pub trait Outbox<M> {
     fn write_run(&mut self, lane: Lane, bytes: &[u8]) -> Run;
     /// Queues a run, without copying. `mark` is the service's own and comes back in [`Outbox::unsent`]; pushes whose marks
     /// advance by their length (offsets of one stream) or stay the same may come back joined.
-    fn push_run(&mut self, conn: ConnId, run: Run, mark: u64) -> Pushed;
+    /// Beyond what `room` gives it is [`Pushed::Full`], unless nothing is queued: an empty queue takes any one message.
+    fn push_run(&mut self, conn: ConnId, run: Run, room: Room, mark: u64) -> Pushed;
     /// Queues framed bytes that only this connection gets.
     fn push(&mut self, conn: ConnId, bytes: &[u8], mark: u64) -> Pushed;
     /// Queues framed bytes whatever the queue's bound: answers, commands, announcements: small, or counted elsewhere.

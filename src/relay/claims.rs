@@ -124,13 +124,19 @@ impl ClaimedSessions {
 
     /// The oldest claim, taken out, if there are more than `max` or their names have more than `bytes_max` bytes.
     pub fn lapse(&mut self, max: usize, bytes_max: usize) -> Option<Arc<str>> {
+        let Claimed { since, bytes, .. } = &**self.claimed.as_ref()?;
+        if since.len() <= max && *bytes <= bytes_max { None } else { self.pop_oldest() }
+    }
+
+    /// The oldest claim, taken out.
+    pub fn pop_oldest(&mut self) -> Option<Arc<str>> {
         let Claimed { by_age, since, bytes, .. } = &mut **self.claimed.as_mut()?;
-        if since.len() <= max && *bytes <= bytes_max {
-            return None;
-        }
         let (_, oldest) = by_age.pop_first()?;
         since.remove(&oldest);
         *bytes -= oldest.len();
+        if since.is_empty() {
+            self.claimed = None;
+        }
         Some(oldest)
     }
 
@@ -146,21 +152,32 @@ impl ClaimedSessions {
         true
     }
 
+    /// Whether nothing is claimed.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.claimed.is_none()
+    }
+
     /// Bytes of the names claimed.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.claimed.as_ref().map_or(0, |claimed| claimed.bytes)
     }
 
-    /// The claimed sessions, oldest first.
-    pub fn iter(&self) -> impl Iterator<Item = &str> {
-        self.claimed.iter().flat_map(|claimed| claimed.by_age.values()).map(|name| &**name)
+    /// The claimed sessions from a number on, each with its own, oldest first. A claim keeps its number.
+    pub fn iter_from(&self, number: u64) -> impl Iterator<Item = (u64, &str)> {
+        let claimed = self.claimed.iter().flat_map(move |claimed| claimed.by_age.range(number..));
+        claimed.map(|(number, name)| (*number, &**name))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn names(claimed: &ClaimedSessions) -> Vec<&str> {
+        claimed.iter_from(0).map(|(_, name)| name).collect()
+    }
 
     fn claimant(slot: u32) -> Claimant {
         Claimant { at: (CoreId(0), ConnId { slot, generation: 0 }), accepts: Arc::from([]) }
@@ -192,7 +209,7 @@ mod tests {
         assert_eq!(claimed.lapse(2, 100), None);
         assert!(claimed.end("b"));
         assert!(claimed.begin("b"));
-        assert_eq!(claimed.iter().collect::<Vec<_>>(), ["c", "b"]);
+        assert_eq!(names(&claimed), ["c", "b"]);
     }
 
     #[test]
@@ -205,7 +222,7 @@ mod tests {
         claimed.begin("c");
         assert_eq!(claimed.lapse(100, 8).as_deref(), Some("oldest"));
         assert_eq!(claimed.lapse(100, 8), None);
-        assert_eq!(claimed.iter().collect::<Vec<_>>(), ["a", "b", "c"]);
+        assert_eq!(names(&claimed), ["a", "b", "c"]);
     }
 
     #[test]

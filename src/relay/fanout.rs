@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use crate::engine::service::{ConnId, Outbox, Pushed, Run};
-use crate::limits::CLOSING_NAME_BYTES_MAX;
+use crate::limits::{CLOSING_NAME_BYTES_MAX, Room};
 
 use super::class::{ClassId, ClassKey, Member, Piece};
 use super::event::{Capture, Event, Position, Severity};
@@ -17,6 +17,7 @@ use super::frames::Binding;
 use super::inflow::Slice;
 use super::ownership::{Fanout, RelayMail, SessionNote, SubRef};
 use super::reader::Reader;
+use super::slow_consumer::room_for;
 
 /// Bytes of a large event that are lowered in one turn; few in tests, so that they meet the edges.
 const LOWERED_BYTES_PER_TURN: usize = if cfg!(test) { 256 } else { 256 << 10 };
@@ -292,7 +293,8 @@ impl Reader {
         let mut slow: Vec<(Member, usize)> = Vec::new();
         for &member in &class.members {
             for (run, pieces_before, end) in &joined {
-                match out.push_run(member.conn, *run, *end) {
+                // Who has no room but the reserve is asked piece by piece.
+                match out.push_run(member.conn, *run, Room::Unreserved, *end) {
                     Pushed::Queued => {}
                     Pushed::Full => {
                         slow.push((member, *pieces_before));
@@ -317,7 +319,7 @@ impl Reader {
     /// A member had no room for its class's run: it leaves the members and takes what it can, piece by piece.
     fn deliver_singly(&mut self, out: &mut dyn Outbox<RelayMail>, id: ClassId, member: Member, pieces: &[Piece]) {
         for (index, piece) in pieces.iter().enumerate() {
-            match out.push_run(member.conn, piece.run, piece.end) {
+            match out.push_run(member.conn, piece.run, room_for(piece.droppable), piece.end) {
                 Pushed::Queued => self.metrics.deliveries.increment(),
                 Pushed::Gone => return,
                 Pushed::Full => {

@@ -152,13 +152,27 @@ pub fn pong(t: Option<&str>) -> Vec<u8> {
     frame.message()
 }
 
-/// `roster`, with entries already written.
+/// `roster`, with entries already written: with commas between them, and whether some were left out.
 #[must_use]
-pub fn roster(id: &str, entries: &[u8]) -> Vec<u8> {
+pub fn roster(id: &str, entries: &[u8], truncated: bool) -> Vec<u8> {
     let mut frame = Object::of_type("roster");
     frame.string("id", id);
-    frame.raw("entries", entries);
-    frame.message()
+    frame.raw("entries", b"[");
+    let (head, tail) = (frame.0, list_end(truncated));
+    let payload_bytes = head.len() + entries.len() + tail.len();
+    // Entries are many bytes: copied once.
+    let mut out = Vec::with_capacity(payload_bytes + 10);
+    websocket::frame::encode_text_head(&mut out, payload_bytes);
+    for piece in [&head, entries, tail] {
+        out.extend_from_slice(piece);
+    }
+    out
+}
+
+/// The end of a list that is an object's last member but for what says that entries were left out, and of the object.
+#[must_use]
+pub fn list_end(truncated: bool) -> &'static [u8] {
+    if truncated { b"],\"truncated\":true}" } else { b"]}" }
 }
 
 /// An `error` that answers a frame: `id` names the request.

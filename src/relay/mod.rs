@@ -30,6 +30,7 @@ pub mod index;
 pub mod inflow;
 pub mod ingest;
 mod lines;
+pub mod listing;
 pub mod owner;
 pub mod ownership;
 pub mod pages;
@@ -40,6 +41,7 @@ pub mod publishing;
 pub mod reader;
 pub mod replay;
 pub mod session_cap;
+pub mod share;
 #[cfg(test)]
 mod simulation;
 pub mod slow_consumer;
@@ -65,13 +67,14 @@ use crate::wire::websocket::close::CloseCode;
 
 use allowance::Allowances;
 use claims::ClaimedSessions;
-use error::{Code, Fields, Refusal, json_response};
+use error::{Code, Fields, json_response};
 use event::Parser;
 use fanout::Delivery;
 use frames::Binding;
-use gather::{Answered, Asker, Gather, Gathered, Gatherings};
+use gather::{Answered, Ask, Asker, Gatherings, Next};
 use inflow::{Inflow, LARGE_BYTES};
 use ingest::{BodyKind, Ingest, Parsed};
+use listing::Listings;
 use owner::{Destination, Owner};
 use ownership::{Command, OwnerInput};
 pub use ownership::{RelayMail, Shared};
@@ -85,6 +88,9 @@ use stream::AskBounds;
 
 /// Settlements gone on with in one go before the turn moves on to its flush.
 const SETTLEMENTS_PER_TURN: usize = 512;
+
+/// Claims of connections that are over ended in one go; few in tests, so that the simulation meets its edges.
+const CLAIMS_ENDED_PER_TURN: usize = if cfg!(test) { 2 } else { 4096 };
 
 /// The activity relay of one core.
 #[derive(Debug)]
@@ -103,11 +109,14 @@ pub struct Relay {
     /// Response fields of event streams that are being registered.
     opening: ByConn<Fields>,
     gatherings: Gatherings,
+    listings: Listings,
     metrics: Arc<CoreMetrics>,
     /// Large messages of WebSockets, first to last.
     messages: VecDeque<LargeMessage>,
     /// WebSockets not read on until there is room for events again.
     parked: Vec<ConnId>,
+    /// Connections that are over or cut, with claims that are still to be ended.
+    over: VecDeque<(ConnId, ClaimedSessions)>,
     /// Claims that lapsed in this turn, to be ended behind the events that displaced them.
     lapsed: Vec<(ConnId, Arc<str>)>,
     /// Commands of this turn, to be sent behind the mail that had come before they were read: what their senders have
@@ -131,9 +140,11 @@ impl Relay {
             parties: ByConn::default(),
             opening: ByConn::default(),
             gatherings: Gatherings::default(),
+            listings: Listings::default(),
             metrics,
             messages: VecDeque::new(),
             parked: Vec::new(),
+            over: VecDeque::new(),
             lapsed: Vec::new(),
             commands: Vec::new(),
             started,
@@ -207,15 +218,38 @@ impl Relay {
             if party.hello.is_some() {
                 self.shared.parties.fetch_sub(1, Ordering::Relaxed);
             }
-            self.end_claims(conn, &party.claims);
+            if !party.claims.is_empty() {
+                self.over.push_back((conn, party.claims));
+            }
             self.flush_live(out);
         }
     }
 
-    /// A connection's claims end all at once.
-    fn end_claims(&mut self, conn: ConnId, claims: &ClaimedSessions) {
-        self.shared.remember(claims.bytes(), 0);
-        self.lapsed.extend(claims.iter().map(|session| (conn, Arc::from(session))));
+    /// Ends claims of connections that are over, behind the events that made them.
+    fn end_claims(&mut self, out: &mut dyn Outbox<RelayMail>) {
+        let mut left = CLAIMS_ENDED_PER_TURN;
+        while left > 0
+            && let Some((conn, claims)) = self.over.front_mut()
+        {
+            let conn = *conn;
+            let mut by_owner: Vec<Vec<Box<str>>> = vec![Vec::new(); self.shared.cores()];
+            while left > 0
+                && let Some(session) = claims.pop_oldest()
+            {
+                left -= 1;
+                self.shared.remember(session.len(), 0);
+                let owner = self.shared.owner_of(&session);
+                if let Some(sessions) = by_owner.get_mut(usize::from(owner.0)) {
+                    sessions.push(Box::from(&*session));
+                }
+            }
+            if claims.is_empty() {
+                self.over.pop_front();
+            }
+            for (owner, sessions) in (0..).map(CoreId).zip(by_owner).filter(|(_, sessions)| !sessions.is_empty()) {
+                self.send_to_owner(out, owner, OwnerInput::Unclaim { conn, sessions });
+            }
+        }
     }
 
     /// A consumer that was cut takes no command any more: its claims end with the cut, not with its socket.
@@ -223,10 +257,11 @@ impl Relay {
         while let Some(conn) = self.reader.take_cut() {
             if let Some(party) = self.parties.get_mut(conn) {
                 let claims = std::mem::take(&mut party.claims);
-                self.end_claims(conn, &claims);
+                self.over.push_back((conn, claims));
             }
         }
         self.flush_live(out);
+        self.end_claims(out);
     }
 
     /// The queues of all connections together are over their budget, and this one's is the largest.
@@ -243,7 +278,9 @@ impl Relay {
             && self.inflow.is_empty()
             && self.gatherings.is_empty()
             && self.messages.is_empty()
+            && self.listings.is_empty()
             && self.lapsed.is_empty()
+            && self.over.is_empty()
             && self.commands.is_empty()
     }
 
@@ -276,6 +313,7 @@ impl Relay {
             self.send_to_owner(out, owner, OwnerInput::Command(Box::new(command)));
         }
         self.gather(out);
+        self.list(out);
         self.carry(out);
         if !self.inflow.had_large() {
             let largest = self.owner.run(&mut self.parser);
@@ -289,7 +327,8 @@ impl Relay {
         self.release(out);
         let reads_on = self.reader.has_requests() || !self.inflow.is_empty() || !self.messages.is_empty();
         let roles_go_on = self.owner.has_work() || self.session_cap.has_work() || self.gatherings.has_work();
-        if roles_go_on || reads_on || self.ingest.has_jobs() {
+        let lists_on = !self.listings.is_empty() || !self.over.is_empty();
+        if roles_go_on || reads_on || lists_on || self.ingest.has_jobs() {
             Work::Left
         } else if self.ingest.has_ready() || !self.parked.is_empty() {
             if self.room(out) == Admits::Everything { Work::Left } else { Work::Held }
@@ -376,13 +415,13 @@ impl Relay {
             RelayMail::EvictAnswered { cause: EvictionCause::Sessions, done } => {
                 self.session_cap.evicted(&self.shared, done);
             }
-            RelayMail::Gather(gather) => {
-                let entries = self.entries(gather);
-                self.send_to_core(out, from, RelayMail::Gathered(Gathered { entries }));
-            }
+            RelayMail::Gather(ask) => self.listings.push(from, ask, self.shared.limits.listing_bytes_max()),
             RelayMail::Gathered(part) => {
-                if let Some(answered) = self.gatherings.take(&part, self.answer_bytes_max()) {
-                    self.answer_gathered(out, answered);
+                let bytes_max = self.shared.limits.listing_bytes_max();
+                match self.gatherings.take(part, self.shared.cores(), bytes_max) {
+                    Some(Next::Ask(ask)) => self.ask_all(out, ask),
+                    Some(Next::Answer(answered)) => self.answer_gathered(out, answered),
+                    None => {}
                 }
             }
         }
@@ -524,65 +563,40 @@ impl Relay {
         }
     }
 
-    /// Asks every core for its part of the next answer.
+    /// Begins the next answer that every core has a part of.
     fn gather(&mut self, out: &mut dyn Outbox<RelayMail>) {
-        let Some(gather) = self.gatherings.begin(self.shared.cores()) else { return };
+        if let Some(ask) = self.gatherings.begin(self.shared.cores()) {
+            self.ask_all(out, ask);
+        }
+    }
+
+    fn ask_all(&mut self, out: &mut dyn Outbox<RelayMail>, ask: Ask) {
         for core in self.shared.every_core() {
-            self.send_to_core(out, core, RelayMail::Gather(gather));
+            self.send_to_core(out, core, RelayMail::Gather(ask));
         }
     }
 
-    /// An answer may hold what a write queue holds. Entries repeat what a client declared, once for each session it
-    /// claims, so a single connection could make the answers of all others as large as it likes.
-    fn answer_bytes_max(&self) -> usize {
-        self.shared.limits.write_queue_bytes_max
-    }
-
-    /// This core's part; `None` if it is more than an answer may hold.
-    fn entries(&self, gather: Gather) -> Option<Vec<u8>> {
-        let bytes_max = self.answer_bytes_max();
-        let mut entries = Vec::new();
-        for (conn, party) in self.parties.iter() {
-            match gather {
-                Gather::Roster => party.write_roster(&mut entries, bytes_max),
-                Gather::Connections => {
-                    let subscriptions = self.reader.peer(conn).map_or(0, |peer| peer.subs.len());
-                    party.write_connection(&mut entries, subscriptions);
-                }
-            }
-            if entries.len() > bytes_max {
-                return None;
-            }
+    /// Goes on with what this core has to tell of its connections.
+    fn list(&mut self, out: &mut dyn Outbox<RelayMail>) {
+        let Self { listings, parties, reader, .. } = self;
+        let subscriptions = |conn| reader.peer(conn).map_or(0, |peer| peer.subs.len());
+        if let Some((core, part)) = listings.step(parties, &subscriptions) {
+            self.send_to_core(out, core, RelayMail::Gathered(part));
         }
-        Some(entries)
     }
 
     fn answer_gathered(&mut self, out: &mut dyn Outbox<RelayMail>, answered: Answered) {
-        let Answered { conn, asker, entries } = answered;
-        let bytes_max = self.answer_bytes_max();
-        let too_large = || format!("AEP_QUEUE_BYTES: the answer is over {bytes_max} bytes");
+        let Answered { conn, asker, entries, truncated } = answered;
         match asker {
             Asker::Roster(id) => {
-                let answer = match entries {
-                    Some(entries) => frame::roster(&id, &entries),
-                    None => frame::error(Some(&id), Code::LimitExceeded, &too_large()),
-                };
-                self.reader.push_frame(out, conn, &answer);
+                self.reader.push_frame(out, conn, &frame::roster(&id, &entries, truncated));
                 self.answered(out, conn);
             }
             Asker::Connections(fields) => {
-                let response = match entries {
-                    Some(entries) => {
-                        let mut body = b"{\"connections\":".to_vec();
-                        body.extend_from_slice(&entries);
-                        body.push(b'}');
-                        json_response(200, fields, body)
-                    }
-                    None => Refusal::new(Code::LimitExceeded, too_large()).response(fields),
-                };
-                let status = response.status;
+                let (head, tail) = (&b"{\"connections\":["[..], frame::list_end(truncated));
+                let response = json_response(200, fields, [head, &entries, tail].concat());
                 out.respond(conn, response);
-                self.answered_with(Endpoint::Connections, status);
+                self.answered_with(Endpoint::Connections, 200);
             }
         }
     }

@@ -213,6 +213,7 @@ impl Owner {
                     self.effects.push_back((Destination::Core(from), RelayMail::Page(Box::new(page))));
                 }
                 OwnerInput::Unclaim { conn, sessions } => {
+                    events += sessions.len();
                     for session in sessions {
                         self.claims.end(&session, (from, conn));
                     }

@@ -28,7 +28,7 @@ use super::claims::{Accepts, ClaimNote};
 use super::error::Code;
 use super::event::{Batch, Fingerprinter, Position};
 use super::filter::Filter;
-use super::gather::{Gather, Gathered};
+use super::gather::{Ask, Part};
 use super::pages::{Page, PageRequest};
 
 /// A published oldest tick that stands for "no session here".
@@ -268,9 +268,9 @@ pub enum RelayMail {
         done: bool,
     },
     /// Any core → any core: tell the asker what you hold.
-    Gather(Gather),
+    Gather(Ask),
     /// The answer to a gathering.
-    Gathered(Gathered),
+    Gathered(Part),
 }
 
 /// What an owner is told.
@@ -429,6 +429,7 @@ impl Mail for RelayMail {
                 Self::Owner(input) => input.weight(),
                 Self::Fanout(fanout) => fanout.batch.weight(),
                 Self::Page(page) => page.weight(),
+                Self::Gathered(Part::Entries { entries, .. }) => entries.len(),
                 _ => 0,
             }
     }

@@ -14,10 +14,11 @@
 //! passed over: nothing of them is read, and none of their gaps is told.
 
 use std::collections::VecDeque;
+use std::ops::Bound;
 use std::sync::Arc;
 
 use super::buffer::{CatchUpCursor, Marks, PageEnd, ReplayCursor, Stored};
-use super::directory::{Directory, SessionId};
+use super::directory::{Directory, Kept};
 use super::event::{Outline, Parser, Position};
 use super::filter::Filter;
 use super::ownership::{SessionNote, SubRef};
@@ -72,37 +73,38 @@ pub enum Phase {
     },
 }
 
-/// A walk over the sessions of an owner.
+/// A walk over the sessions of an owner, in the order of their names: what is behind it was served, and what is ahead was not,
+/// whatever was evicted and came back meanwhile.
 #[derive(Debug)]
 pub struct Walk<C> {
-    /// The last session read to its end.
-    done: Option<SessionId>,
-    /// The session being read, and how far.
-    at: Option<(SessionId, C)>,
+    /// The last session met.
+    name: Option<Arc<str>>,
+    /// How far in it; `None`: to its end.
+    at: Option<C>,
 }
 
-impl<C> Walk<C> {
-    const BEGINNING: Self = Self { done: None, at: None };
+impl<C: Copy> Walk<C> {
+    const BEGINNING: Self = Self { name: None, at: None };
 
-    /// The session to read on in, and where if it was begun. One that is gone meanwhile is passed over.
-    fn next(self, directory: &Directory) -> Option<(SessionId, Option<C>)> {
-        match self.at {
-            Some((session, at)) if directory.buffer(session).is_some() => Some((session, Some(at))),
-            Some((gone, _)) => directory.session_after(Some(gone)).map(|session| (session, None)),
-            None => directory.session_after(self.done).map(|session| (session, None)),
-        }
+    /// What is ahead, and how far it was read if it was begun.
+    fn ahead<'a>(&'a self, directory: &'a Directory) -> impl Iterator<Item = (&'a Arc<str>, Kept<'a>, Option<C>)> {
+        let from = match (&self.name, self.at) {
+            (None, _) => Bound::Unbounded,
+            (Some(done), None) => Bound::Excluded(&**done),
+            (Some(begun), Some(_)) => Bound::Included(&**begun),
+        };
+        let at = |name| self.at.filter(|_| self.name.as_ref() == Some(name));
+        directory.kept(from).map(move |(name, kept)| (name, kept, at(name)))
     }
 
-    /// Behind a page of `session`.
-    fn behind(session: SessionId, end: &PageEnd<C>) -> Self
-    where
-        C: Copy,
-    {
-        if end.finished {
-            Self { done: Some(session), at: None }
-        } else {
-            Self { done: None, at: Some((session, end.next)) }
-        }
+    /// Behind all of a session.
+    fn behind(name: Arc<str>) -> Self {
+        Self { name: Some(name), at: None }
+    }
+
+    /// Behind a page of a session.
+    fn behind_page(name: Arc<str>, end: &PageEnd<C>) -> Self {
+        Self { name: Some(name), at: (!end.finished).then_some(end.next) }
     }
 }
 
@@ -251,14 +253,14 @@ pub fn read(
                 }
                 None => snapshot,
             },
-            Phase::Everything(walk) => match reading.everything(walk) {
+            Phase::Everything(walk) => match reading.everything(&walk) {
                 Some(walk) => {
                     phase = Phase::Everything(walk);
                     continue;
                 }
                 None => snapshot,
             },
-            Phase::CatchingUp { after, until, walk } => match reading.catch_up(after, until, walk) {
+            Phase::CatchingUp { after, until, walk } => match reading.catch_up(after, until, &walk) {
                 Some(walk) => {
                     phase = Phase::CatchingUp { after, until, walk };
                     continue;
@@ -349,61 +351,50 @@ impl Reading<'_> {
     }
 
     /// Reads on in the walk over all sessions; `None` if none is left.
-    fn everything(&mut self, walk: Walk<ReplayCursor>) -> Option<Walk<ReplayCursor>> {
-        let (session, at) = walk.next(self.directory)?;
-        let (name, buffer) = (self.directory.name(session)?, self.directory.buffer(session)?);
-        if !self.writer.filter.admits_session(name) {
+    fn everything(&mut self, walk: &Walk<ReplayCursor>) -> Option<Walk<ReplayCursor>> {
+        let (name, session, at) = walk.ahead(self.directory).find_map(|(name, kept, at)| match kept {
+            Kept::Held(session, _) => Some((Arc::clone(name), session, at)),
+            Kept::Gone(_) => None,
+        })?;
+        if !self.writer.filter.admits_session(&name) {
             self.writer.pass(0);
-            return Some(Walk { done: Some(session), at: None });
+            return Some(Walk::behind(name));
         }
+        let buffer = self.directory.buffer(session)?;
         let start = at.unwrap_or_else(|| buffer.marks().replay_all());
         let note = SessionNote { lowest: buffer.marks().lowest_admitted(), earliest: buffer.earliest() };
-        self.writer.session(name, note);
+        self.writer.session(&name, note);
         let writer = &mut self.writer;
         let end =
             self.directory.page(session, start, self.snapshot, writer.room(), &mut |stored| writer.event(&stored));
         self.writer.pass(end.map_or(0, |end| end.passed));
-        Some(Walk::behind(session, &end?))
+        Some(Walk::behind_page(name, &end?))
     }
 
     /// Reads on in a round of catching up; `None` at its end.
-    fn catch_up(&mut self, after: u64, until: u64, mut walk: Walk<CatchUpCursor>) -> Option<Walk<CatchUpCursor>> {
-        loop {
-            let Some((session, at)) = walk.next(self.directory) else {
-                self.evicted_whole(after);
-                return None;
-            };
-            let (name, buffer) = (self.directory.name(session)?, self.directory.buffer(session)?);
-            let at = at.unwrap_or_else(|| CatchUpCursor::after(after));
-            if buffer.last_arrival() <= at.arrival() || !self.writer.filter.admits_session(name) {
-                walk = Walk { done: Some(session), at: None };
-                continue;
-            }
-            let earliest = buffer.catch_up_overtaken(&at);
-            let note = SessionNote { lowest: buffer.marks().lowest_admitted(), earliest: buffer.earliest() };
-            self.writer.session(name, note);
-            self.exhausted(earliest);
-            let writer = &mut self.writer;
-            let end =
-                self.directory.page_by_arrival(session, at, until, writer.room(), &mut |stored| writer.event(&stored));
-            return Some(Walk::behind(session, &end?));
-        }
-    }
-
-    /// Sessions evicted whole with events that this round should have served.
-    fn evicted_whole(&mut self, after: u64) {
-        if !self.announce {
-            return;
-        }
-        for (name, marks) in self.directory.tombstones() {
-            if marks.evicted_arrival() > after
-                && self.writer.filter.admits_session(name)
-                && let Some(earliest) = marks.earliest_to_come()
-            {
-                self.writer.session(name, SessionNote::default());
-                self.writer.items.push(PageItem::Exhausted { earliest });
-            }
-        }
+    fn catch_up(&mut self, after: u64, until: u64, walk: &Walk<CatchUpCursor>) -> Option<Walk<CatchUpCursor>> {
+        let filter = self.writer.filter;
+        let ahead = walk.ahead(self.directory).filter(|(name, ..)| filter.admits_session(name));
+        let (name, at, session, note, earliest) = ahead
+            .map(|(name, kept, at)| (name, kept, at.unwrap_or_else(|| CatchUpCursor::after(after))))
+            .find_map(|(name, kept, at)| match kept {
+                Kept::Held(_, buffer) if buffer.last_arrival() <= at.arrival() => None,
+                Kept::Held(session, buffer) => {
+                    let note = SessionNote { lowest: buffer.marks().lowest_admitted(), earliest: buffer.earliest() };
+                    Some((Arc::clone(name), at, Some(session), note, buffer.catch_up_overtaken(&at)))
+                }
+                Kept::Gone(marks) => {
+                    let earliest = marks.catch_up_overtaken(&at)?;
+                    Some((Arc::clone(name), at, None, SessionNote::default(), Some(earliest)))
+                }
+            })?;
+        self.writer.session(&name, note);
+        self.exhausted(earliest);
+        let Some(session) = session else { return Some(Walk::behind(name)) };
+        let writer = &mut self.writer;
+        let end =
+            self.directory.page_by_arrival(session, at, until, writer.room(), &mut |stored| writer.event(&stored));
+        Some(Walk::behind_page(name, &end?))
     }
 }
 
@@ -470,3 +461,6 @@ impl Writer<'_> {
 fn offset(at: usize) -> u32 {
     u32::try_from(at).unwrap_or(u32::MAX)
 }
+
+#[cfg(test)]
+mod tests;

@@ -7,6 +7,7 @@ use crate::wire::json::{self, Kind, Value};
 use super::claims::{Accepts, ClaimedSessions};
 use super::error::Code;
 use super::frame;
+use super::gather::List;
 
 /// What a party may do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -140,41 +141,52 @@ pub struct Party {
     pub published: bool,
 }
 
-impl Party {
-    /// Its roster entries, one per claimed session, after `out`'s own with commas between.
-    /// Ends early once `out` is over `bytes_max`.
-    pub fn write_roster(&self, out: &mut Vec<u8>, bytes_max: usize) {
-        let Some(hello) = &self.hello else { return };
-        for session in self.claims.iter() {
-            if out.len() > bytes_max {
-                return;
-            }
-            separate(out);
-            out.extend_from_slice(b"{\"session\":");
-            json::write_string(out, session);
-            hello.write_identity(out);
-            write_member(out, "control", hello.control.as_deref());
-            write_member(out, "emits", hello.emits.as_deref());
-            out.push(b'}');
-        }
-    }
+/// What a connection has to tell, around the names of its claims.
+#[derive(Debug)]
+pub struct Portion {
+    /// Before the first name; if there is one, the names are a list of its own.
+    pub head: Vec<u8>,
+    /// Before each name.
+    pub item: &'static str,
+    /// Behind each name.
+    pub behind: Vec<u8>,
+    /// Behind the last name.
+    pub tail: Vec<u8>,
+}
 
-    /// Its entry in `GET /connections`.
-    pub fn write_connection(&self, out: &mut Vec<u8>, subscriptions: usize) {
-        let Some(hello) = &self.hello else { return };
-        separate(out);
-        out.extend_from_slice(b"{\"role\":\"");
-        out.extend_from_slice(hello.role.as_str().as_bytes());
-        out.push(b'"');
-        hello.write_identity(out);
-        out.extend_from_slice(b",\"sessions\":[");
-        for (index, session) in self.claims.iter().enumerate() {
-            if index > 0 {
-                out.push(b',');
+impl Portion {
+    /// Bytes it holds.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.head.len() + self.behind.len() + self.tail.len()
+    }
+}
+
+impl Party {
+    /// What it has to tell: in the roster an entry for each claim, in `GET /connections` one that lists them. Nothing before
+    /// its hello.
+    pub fn portion(&self, list: List, subscriptions: impl FnOnce() -> usize) -> Option<Portion> {
+        let hello = self.hello.as_ref()?;
+        match list {
+            List::Roster => {
+                if self.claims.is_empty() {
+                    return None;
+                }
+                let mut behind = Vec::new();
+                hello.write_identity(&mut behind);
+                write_member(&mut behind, "control", hello.control.as_deref());
+                write_member(&mut behind, "emits", hello.emits.as_deref());
+                behind.push(b'}');
+                Some(Portion { head: Vec::new(), item: "{\"session\":", behind, tail: Vec::new() })
             }
-            json::write_string(out, session);
+            List::Connections => {
+                let mut head = format!("{{\"role\":\"{}\"", hello.role.as_str()).into_bytes();
+                hello.write_identity(&mut head);
+                head.extend_from_slice(b",\"sessions\":[");
+                let tail = format!("],\"subscriptions\":{},\"since\":\"{}\"}}", subscriptions(), self.since);
+                Some(Portion { head, item: "", behind: Vec::new(), tail: tail.into_bytes() })
+            }
         }
-        out.extend_from_slice(format!("],\"subscriptions\":{subscriptions},\"since\":\"{}\"}}", self.since).as_bytes());
     }
 }
 
@@ -182,12 +194,6 @@ impl Hello {
     fn write_identity(&self, out: &mut Vec<u8>) {
         write_member(out, "agent", self.agent.as_deref());
         write_member(out, "instance", self.instance.as_deref());
-    }
-}
-
-fn separate(out: &mut Vec<u8>) {
-    if !out.is_empty() {
-        out.push(b',');
     }
 }
 
@@ -253,15 +259,16 @@ mod tests {
             published: false,
         };
         party.claims.begin("s\"1");
-        let (mut roster, mut connection) = (Vec::new(), Vec::new());
-        party.write_roster(&mut roster, usize::MAX);
-        party.write_connection(&mut connection, 3);
+        let told = |list| {
+            let Portion { head, item, behind, tail } = party.portion(list, || 3).unwrap();
+            let mut told = [&head, item.as_bytes()].concat();
+            json::write_string(&mut told, "s\"1");
+            told.extend([behind, tail].concat());
+            String::from_utf8(told).unwrap()
+        };
+        assert_eq!(told(List::Roster), r#"{"session":"s\"1","agent":"\u0061","control":{"accepts":[ "x" ]}}"#);
         assert_eq!(
-            String::from_utf8(roster).unwrap(),
-            r#"{"session":"s\"1","agent":"\u0061","control":{"accepts":[ "x" ]}}"#
-        );
-        assert_eq!(
-            String::from_utf8(connection).unwrap(),
+            told(List::Connections),
             r#"{"role":"both","agent":"\u0061","sessions":["s\"1"],"subscriptions":3,"since":"2026-01-01T00:00:00Z"}"#
         );
     }

@@ -73,6 +73,19 @@ impl<T> ByConn<T> {
         self.len == 0
     }
 
+    /// How many slots there are, in use or not.
+    #[must_use]
+    pub fn slots(&self) -> u32 {
+        u32::try_from(self.slots.len()).unwrap_or(u32::MAX)
+    }
+
+    /// The connection in a slot, if it has a value.
+    #[must_use]
+    pub fn in_slot(&self, slot: u32) -> Option<(ConnId, &T)> {
+        let (generation, value) = self.slots.get(slot as usize)?.as_ref()?;
+        Some((ConnId { slot, generation: *generation }, value))
+    }
+
     /// All connections that have a value.
     pub fn iter(&self) -> impl Iterator<Item = (ConnId, &T)> {
         (0u32..).zip(&self.slots).filter_map(|(slot, entry)| {

@@ -479,7 +479,8 @@ impl Reader {
             own.log.adopt(adopted_at, (sub, session), position);
         }
         own.carried_at = own.pushed;
-        for (frame, session, position) in log.beyond(handed).take_while(|(frame, ..)| frame.end <= before) {
+        // Before its joining nothing was for it: queued runs of a class it was in before may hold an offset below that.
+        for (frame, session, position) in log.beyond(handed.max(joined)).take_while(|(frame, ..)| frame.end <= before) {
             own.carried.push(frame, (sub, Arc::clone(session)), position);
         }
     }

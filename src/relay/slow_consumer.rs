@@ -3,10 +3,13 @@
 //!
 //! Who has begun to miss events goes on missing them until its queue is empty, or something comes that it must get. Otherwise
 //! each small piece of room in a nearly full queue would take an announcement, and no event behind it.
+//!
+//! What may be shed leaves the end of the queue ([`Room::Unreserved`]) to what may not: shedding comes first, the cut last.
 
 use std::collections::HashMap;
 
 use crate::engine::service::{ConnId, Outbox, Pushed, Run, WebSocketClose};
+use crate::limits::Room;
 use crate::wire::websocket;
 use crate::wire::websocket::close::CloseCode;
 
@@ -23,6 +26,11 @@ use super::subscription::Place;
 pub const REASON_SLOW: &str = "slow-consumer";
 /// How the end of the process is named on the wire.
 pub const REASON_SHUTDOWN: &str = "shutting-down";
+
+/// The part of a queue that an event may fill.
+pub(super) fn room_for(droppable: bool) -> Room {
+    if droppable { Room::Unreserved } else { Room::Whole }
+}
 
 impl Reader {
     /// Pushes one event to a peer that is looked at singly. Answers whether it is queued.
@@ -41,7 +49,7 @@ impl Reader {
             return self.shed(out, conn, droppable);
         }
         let mark = self.own_mark(conn, run.len);
-        match out.push_run(conn, run, mark) {
+        match out.push_run(conn, run, room_for(droppable), mark) {
             Pushed::Queued => true,
             Pushed::Full => {
                 self.unmark(conn, run.len);

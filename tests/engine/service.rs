@@ -9,6 +9,7 @@ use aep_relay::engine::service::{
     Admits, ConnId, CoreId, Ending, EventStreamOpen, Flow, HttpFault, Lane, Mail, Message, Outbox, Pushed, Response,
     Run, Service, Verdict, WebSocketClose, WebSocketUpgrade, Work,
 };
+use aep_relay::limits::Room;
 use aep_relay::wire::http1::{RequestHead, StreamFraming};
 use aep_relay::wire::websocket::Handshake;
 use aep_relay::wire::websocket::frame::encode_text;
@@ -84,7 +85,7 @@ impl Demo {
 
     fn push_all(&self, out: Out<'_>, consumers: &[ConnId], run: Run) {
         for &conn in consumers {
-            if out.push_run(conn, run, 1) == Pushed::Full {
+            if out.push_run(conn, run, Room::Whole, 1) == Pushed::Full {
                 self.cut(out, conn);
             }
         }

@@ -17,6 +17,9 @@ use super::record_log::RecordLog;
 use crate::base::segment_pool::SegmentPool;
 use crate::relay::event::{Outline, Position};
 
+/// Announced where something is gone of a session that never saw a position.
+const LOWEST: Position = Position { epoch: 0, seq: 0 };
+
 /// How far a replay by position has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReplayCursor {
@@ -33,7 +36,7 @@ pub struct ReplayCursor {
 pub struct CatchUpCursor {
     /// The last arrival number served.
     after: u64,
-    /// See [`ReplayCursor`]; `None` before the first page, when any eviction since the replay began counts.
+    /// See [`ReplayCursor`]; `None` before the first page, when any eviction of what arrived since counts.
     evictions: Option<u64>,
 }
 
@@ -109,9 +112,14 @@ impl Marks {
     }
 
     /// Whether eviction took something that the cursor has yet to serve.
-    #[must_use]
-    pub fn is_catch_up_overtaken(&self, cursor: &CatchUpCursor) -> bool {
+    fn is_catch_up_overtaken(&self, cursor: &CatchUpCursor) -> bool {
         cursor.evictions != Some(self.evictions()) && self.evicted_arrival() > cursor.after
+    }
+
+    /// See [`SessionBuffer::catch_up_overtaken`], for a session that was evicted whole.
+    #[must_use]
+    pub fn catch_up_overtaken(&self, cursor: &CatchUpCursor) -> Option<Position> {
+        self.is_catch_up_overtaken(cursor).then(|| self.earliest_to_come().unwrap_or(LOWEST))
     }
 }
 
@@ -126,8 +134,7 @@ impl SessionBuffer {
     /// session that never saw one, the lowest there can be is announced.
     #[must_use]
     pub fn catch_up_overtaken(&self, cursor: &CatchUpCursor) -> Option<Position> {
-        let earliest = || self.earliest().unwrap_or(Position { epoch: 0, seq: 0 });
-        self.marks.is_catch_up_overtaken(cursor).then(earliest)
+        self.marks.is_catch_up_overtaken(cursor).then(|| self.earliest().unwrap_or(LOWEST))
     }
 
     /// Serves the next events ascending by position that arrived no later than `arrived_until`: as many as stay within

@@ -11,13 +11,14 @@
 //! - Recency is that of the last *admitted* event: a duplicate refreshes nothing.
 //! - A [`SessionId`] is never given twice: after eviction it misses, also when the name comes back.
 //!
-//! Invariants: names, births, occupied slots and the recency list hold the same sessions. The pool's held bytes are the
+//! Invariants: both maps of names, occupied slots and the recency list hold the same sessions, none of which has a tombstone. The pool's held bytes are the
 //! buffers' chunks and tables, the sessions' own bytes and the tombstones'.
 
 mod recency;
 mod tombstones;
 
 use std::collections::{BTreeMap, HashMap};
+use std::ops::Bound;
 use std::sync::Arc;
 
 use crate::base::segment_pool::{NoRoom, SegmentPool};
@@ -28,8 +29,7 @@ use tombstones::Tombstones;
 
 /// A session beside its name and its buffer: its slot, its link, its map entries and the name's counters, with the slack
 /// that growing tables have.
-const SESSION_BYTES: usize =
-    2 * (size_of::<Option<Session>>() + size_of::<(Arc<str>, SessionId)>() + size_of::<(u64, u32)>() + 24) + 16;
+const SESSION_BYTES: usize = 2 * (size_of::<Option<Session>>() + 2 * size_of::<(Arc<str>, SessionId)>() + 24) + 16;
 /// Scratch that is kept between pages; a larger event's is freed behind its page.
 const SCRATCH_KEPT_BYTES: usize = 256 << 10;
 
@@ -49,6 +49,15 @@ pub struct Written {
     pub created: bool,
     /// What became of the event.
     pub admission: Admission,
+}
+
+/// What there is of a session.
+#[derive(Debug)]
+pub enum Kept<'a> {
+    /// It is held.
+    Held(SessionId, &'a SessionBuffer),
+    /// It was evicted whole; this is remembered of it.
+    Gone(&'a Marks),
 }
 
 /// What an eviction gave back.
@@ -75,8 +84,8 @@ pub struct Directory {
     names: HashMap<Arc<str>, SessionId>,
     slots: Vec<Option<Session>>,
     vacant: Vec<u32>,
-    /// Slots in the order in which their sessions were created.
-    births: BTreeMap<u64, u32>,
+    /// The same in order, which walks need and writes do not.
+    by_name: BTreeMap<Arc<str>, SessionId>,
     born: u64,
     recency: Recency,
     tombstones: Tombstones,
@@ -96,7 +105,7 @@ impl Directory {
             names: HashMap::new(),
             slots: Vec::new(),
             vacant: Vec::new(),
-            births: BTreeMap::new(),
+            by_name: BTreeMap::new(),
             born: 0,
             recency: Recency::default(),
             tombstones: Tombstones::new(TOMBSTONES_MAX.div_ceil(cores), tombstone_bytes_max),
@@ -213,18 +222,21 @@ impl Directory {
         self.tombstones.find(name)
     }
 
-    /// What is remembered of every session that was evicted whole.
-    pub fn tombstones(&self) -> impl Iterator<Item = (&str, &Marks)> {
-        self.tombstones.iter()
-    }
-
-    /// The first session, or the next one behind `after`, which may be gone by now. A walk over all meets every session
-    /// that is there from its beginning to its end exactly once, whatever comes and goes meanwhile; one that was evicted
-    /// ahead of the walk and came back is met behind all that were there before.
-    #[must_use]
-    pub fn session_after(&self, after: Option<SessionId>) -> Option<SessionId> {
-        let start = after.map_or(0, |id| id.born + 1);
-        self.births.range(start..).next().map(|(&born, &slot)| SessionId { slot, born })
+    /// What is held or remembered, in the order of names, from one on. A walk that goes on behind the last name it met meets
+    /// every session that is there from its beginning to its end exactly once, whatever comes and goes meanwhile, and one
+    /// that goes ahead of it as what is remembered of it.
+    pub fn kept(&self, from: Bound<&str>) -> impl Iterator<Item = (&Arc<str>, Kept<'_>)> {
+        let mut gone = self.tombstones.from(from).peekable();
+        let mut held = self.by_name.range::<str, _>((from, Bound::Unbounded)).peekable();
+        std::iter::from_fn(move || {
+            if let Some((name, _)) = held.peek()
+                && gone.peek().is_none_or(|(other, _)| name < other)
+            {
+                let (name, id) = held.next()?;
+                return Some((name, Kept::Held(*id, self.buffer(*id)?)));
+            }
+            gone.next().map(|(name, marks)| (name, Kept::Gone(marks)))
+        })
     }
 
     /// How many sessions there are.
@@ -314,7 +326,7 @@ impl Directory {
         self.born += 1;
         let id = SessionId { slot, born: self.born };
         self.slots[slot as usize] = Some(Session { born: id.born, name: name.clone(), buffer });
-        self.births.insert(id.born, slot);
+        self.by_name.insert(name.clone(), id);
         self.names.insert(name, id);
         self.recency.insert(slot, tick);
         Ok(id)
@@ -334,7 +346,7 @@ impl Directory {
         let slot = self.slots.get_mut(id.slot as usize)?;
         let session = slot.take_if(|session| session.born == id.born)?;
         self.vacant.push(id.slot);
-        self.births.remove(&id.born);
+        self.by_name.remove(&session.name);
         self.recency.remove(id.slot);
         self.names.remove(&session.name);
         self.pool.release(bytes_of(&session.name));
@@ -350,8 +362,8 @@ impl Directory {
         assert_eq!(occupied().count() + self.vacant.len(), self.slots.len());
         assert_eq!(occupied().count(), self.names.len());
         assert_eq!(self.recency.ascending().count(), self.names.len());
-        assert_eq!(self.births.len(), self.names.len());
-        assert!(self.births.iter().all(|(born, slot)| self.id(*slot).born == *born));
+        assert_eq!(self.by_name.len(), self.names.len());
+        assert!(self.by_name.iter().all(|(name, id)| self.names.get(name) == Some(id)));
         let mut bytes = self.tombstones.bytes();
         for session in occupied() {
             session.buffer.check_invariants();

@@ -147,29 +147,46 @@ fn no_publish_fails_whatever_the_budget() {
 }
 
 #[test]
-fn a_walk_meets_every_lasting_session_once() {
+fn a_walk_meets_every_name_once_held_or_gone() {
     let (mut directory, mut emitter) = (directory(8 << 20), Emitter::default());
     let names: Vec<String> = (0..40).map(|number| format!("session-{number}")).collect();
     for name in &names {
         directory.write(name, &emitter.next(b"{}"), 1).unwrap();
     }
-    let (mut met, mut at) = (Vec::new(), None);
-    while let Some(id) = directory.session_after(at) {
-        met.push(directory.name(id).unwrap().to_string());
-        // The one met goes, and every third time one ahead as well; a new one comes.
-        directory.evict(id).unwrap();
-        if met.len() % 3 == 0
-            && let Some(id) = directory.session_after(Some(id))
-        {
-            directory.evict(id).unwrap();
+    let (mut held, mut gone, mut at) = (Vec::new(), Vec::new(), None::<Arc<str>>);
+    loop {
+        let from = at.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
+        let mut ahead = directory.kept(from).map(|(name, kept)| match kept {
+            Kept::Held(id, _) => (name.clone(), Some(id)),
+            Kept::Gone(_) => (name.clone(), None),
+        });
+        let Some((name, session)) = ahead.next() else { break };
+        let next = ahead.find_map(|(_, id)| id);
+        drop(ahead);
+        match session {
+            Some(id) => {
+                // The one met goes, and every other time comes back; every third time one ahead goes as well. New ones come.
+                directory.evict(id).unwrap();
+                if held.len() % 2 == 0 {
+                    directory.write(&name, &emitter.next(b"{}"), 2).unwrap();
+                }
+                if held.len() % 3 == 0 {
+                    next.map(|id| directory.evict(id).unwrap());
+                }
+                if held.len() <= 10 {
+                    directory.write(&format!("{name}-new"), &emitter.next(b"{}"), 2).unwrap();
+                    directory.write(&format!("behind-{name}"), &emitter.next(b"{}"), 2).unwrap();
+                }
+                held.push(name.to_string());
+            }
+            None => gone.push(name.to_string()),
         }
-        if met.len() <= 30 {
-            directory.write(&format!("new-{}", met.len()), &emitter.next(b"{}"), 2).unwrap();
-        }
-        at = Some(id);
+        at = Some(name);
     }
+    let met: Vec<&String> = held.iter().chain(&gone).collect();
     assert_eq!(met.iter().collect::<HashSet<_>>().len(), met.len());
-    assert!(names.iter().all(|name| met.contains(name) || directory.tombstone(name).is_some()));
+    assert!(names.iter().all(|name| met.contains(&name)) && !gone.is_empty());
+    directory.check_invariants();
 }
 
 proptest! {

@@ -6,7 +6,8 @@
 //!
 //! Invariants: `by_name` and `by_age` list the same tombstones; `bytes ≤ bytes_max`, and just as much is charged.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
+use std::ops::Bound;
 use std::sync::Arc;
 
 use crate::base::segment_pool::SegmentPool;
@@ -24,7 +25,7 @@ struct Tombstone {
 /// Tombstones of one core.
 #[derive(Debug)]
 pub(super) struct Tombstones {
-    by_name: HashMap<Arc<str>, Tombstone>,
+    by_name: BTreeMap<Arc<str>, Tombstone>,
     /// The lowest was laid first.
     by_age: BTreeMap<u64, Arc<str>>,
     laid: u64,
@@ -35,11 +36,12 @@ pub(super) struct Tombstones {
 
 impl Tombstones {
     pub(super) fn new(count_max: usize, bytes_max: usize) -> Self {
-        Self { by_name: HashMap::new(), by_age: BTreeMap::new(), laid: 0, bytes: 0, count_max, bytes_max }
+        Self { by_name: BTreeMap::new(), by_age: BTreeMap::new(), laid: 0, bytes: 0, count_max, bytes_max }
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = (&str, &Marks)> {
-        self.by_name.iter().map(|(name, tombstone)| (&**name, &tombstone.marks))
+    /// All in the order of names, from one on.
+    pub(super) fn from(&self, name: Bound<&str>) -> impl Iterator<Item = (&Arc<str>, &Marks)> {
+        self.by_name.range::<str, _>((name, Bound::Unbounded)).map(|(name, tombstone)| (name, &tombstone.marks))
     }
 
     pub(super) fn find(&self, name: &str) -> Option<&Marks> {

@@ -218,6 +218,24 @@ impl World {
         }
     }
 
+    /// Whether something of a session was missing when its gap was announced: an event that never came, or a copy of
+    /// it; or a position below all that was ever sent.
+    fn is_gap(&self, client: &Client, sub: &Sub, session: usize, asked: Option<u64>, announced: usize) -> bool {
+        if asked.is_some_and(|seq| seq + 1 < self.sessions[session].first_seq) {
+            return true;
+        }
+        self.sent.iter().enumerate().filter(|(_, sent)| sent.session == Some(session)).any(|(event, sent)| {
+            let above = sent.seq.is_none_or(|seq| asked.is_none_or(|asked| seq > asked));
+            // What arrives once the subscription is made is promised like a live event, whatever its position.
+            let later = sent.resent || sent.accepted.is_none_or(|accepted| accepted >= sub.asked);
+            let copies = client.events().filter(|came| *came == event).count();
+            // A copy that was sent again may be the one that is missing.
+            let again = || client.log.iter().rposition(|item| *item == Item::Event(event)) > Some(announced);
+            let missed = copies == 0 && sent.sends > 0 || sent.resent && (copies < sent.sends || again());
+            (above || later) && missed
+        })
+    }
+
     /// Gaps are announced where there are some, ahead of what follows, and nowhere else.
     fn check_announcements(&self, index: usize, client: &Client) {
         let [sub] = client.subs.as_slice() else { return };
@@ -226,6 +244,15 @@ impl World {
             assert!(!told, "client {index} was told of a gap without having asked for a position");
             return;
         };
+        for (place, item) in client.log.iter().enumerate() {
+            if let Item::Exhausted { session, .. } = item {
+                let asked = asked.iter().filter(|(named, _)| named == session).map(|(_, seq)| *seq).min();
+                assert!(
+                    self.is_gap(client, sub, *session, asked, place),
+                    "client {index} was told of a gap in s{session}, and misses nothing: {sub:?}"
+                );
+            }
+        }
         if !self.roomy {
             return;
         }

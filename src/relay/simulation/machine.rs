@@ -52,7 +52,7 @@ pub(super) struct Machine {
 
 impl Machine {
     pub(super) fn new(cores: usize, limits: Limits, random: &mut Random) -> Self {
-        let queue = limits.write_queue_bytes_max;
+        let queues = limits.clone();
         let mut shared = Shared::new(limits, cores, true);
         shared.owner_keys = (random.next(), random.next());
         let shared = Arc::new(shared);
@@ -63,7 +63,7 @@ impl Machine {
             Core {
                 relay: Relay::new(id, Arc::clone(&shared), metrics.core(index), SystemTime::UNIX_EPOCH),
                 metrics: metrics.core(index),
-                out: SimOutbox::new(id, cores, queue),
+                out: SimOutbox::new(id, cores, queues.clone()),
                 lanes: [lane(), lane()],
                 ends: [0, 0],
                 free: Vec::new(),

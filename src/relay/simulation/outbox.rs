@@ -9,6 +9,7 @@ use crate::base::time::{Deadline, Now};
 use crate::engine::service::{
     Admits, ConnId, CoreId, EventStreamOpen, LANES, Lane, Outbox, Pushed, Response, Run, Unsent, WebSocketClose,
 };
+use crate::limits::{Limits, Room};
 use crate::relay::RelayMail;
 use crate::wire::http1::chunk::{StreamFraming, chunk_len};
 use crate::wire::websocket::frame::frame_len;
@@ -145,7 +146,7 @@ pub(super) struct SimOutbox {
     pub(super) sockets: BTreeMap<ConnId, Socket>,
     blocks: Vec<Block>,
     next_block: u64,
-    write_queue_bytes_max: usize,
+    limits: Limits,
     /// Mail in order: whether it takes the ingest lane, where to, what.
     pub(super) mail: VecDeque<(bool, CoreId, RelayMail)>,
     /// What the engine and the other cores let publishers bring.
@@ -154,7 +155,7 @@ pub(super) struct SimOutbox {
 }
 
 impl SimOutbox {
-    pub(super) fn new(core: CoreId, cores: usize, write_queue_bytes_max: usize) -> Self {
+    pub(super) fn new(core: CoreId, cores: usize, limits: Limits) -> Self {
         Self {
             core,
             cores,
@@ -162,7 +163,7 @@ impl SimOutbox {
             sockets: BTreeMap::new(),
             blocks: (0..LANES).map(|_| Block::default()).collect(),
             next_block: 1,
-            write_queue_bytes_max,
+            limits,
             mail: VecDeque::new(),
             admits: Admits::Everything,
             ingest_room: Admits::Everything,
@@ -184,17 +185,17 @@ impl SimOutbox {
         self.sockets.get_mut(&conn).filter(|socket| !socket.closing && socket.kind != Kind::Request)
     }
 
-    fn admit(&mut self, conn: ConnId, bytes: usize, bounded: bool) -> Result<&mut Socket, Pushed> {
-        let max = self.write_queue_bytes_max;
+    fn admit(&mut self, conn: ConnId, bytes: usize, room: Option<Room>) -> Result<&mut Socket, Pushed> {
+        let max = room.map_or(usize::MAX, |room| self.limits.queue_bytes_max(room));
         let Some(socket) = self.open(conn) else { return Err(Pushed::Gone) };
-        if bounded && !socket.unbounded && socket.queued > 0 && socket.queued + bytes > max {
+        if !socket.unbounded && socket.queued > 0 && socket.queued.saturating_add(bytes) > max {
             return Err(Pushed::Full);
         }
         Ok(socket)
     }
 
-    fn queue_own(&mut self, conn: ConnId, bytes: &[u8], mark: u64, bounded: bool) -> Pushed {
-        match self.admit(conn, bytes.len(), bounded) {
+    fn queue_own(&mut self, conn: ConnId, bytes: &[u8], mark: u64, room: Option<Room>) -> Pushed {
+        match self.admit(conn, bytes.len(), room) {
             Ok(socket) => {
                 socket.push_own(bytes, mark);
                 Pushed::Queued
@@ -266,12 +267,12 @@ impl Outbox<RelayMail> for SimOutbox {
         Run { block: (block.number << 8) | u64::from(lane.0), start, len: u32::try_from(bytes.len()).unwrap() }
     }
 
-    fn push_run(&mut self, conn: ConnId, run: Run, mark: u64) -> Pushed {
+    fn push_run(&mut self, conn: ConnId, run: Run, room: Room, mark: u64) -> Pushed {
         let block = &self.blocks[usize::try_from(run.block & 0xff).unwrap()];
         let start = run.start as usize;
         assert!(block.number == run.block >> 8 && start >= block.turn, "a run is used in the turn that wrote it");
         let bytes = block.bytes[start..start + run.len as usize].to_vec();
-        match self.admit(conn, bytes.len(), true) {
+        match self.admit(conn, bytes.len(), Some(room)) {
             Ok(socket) => {
                 socket.push(&bytes, run, mark);
                 Pushed::Queued
@@ -281,11 +282,11 @@ impl Outbox<RelayMail> for SimOutbox {
     }
 
     fn push(&mut self, conn: ConnId, bytes: &[u8], mark: u64) -> Pushed {
-        self.queue_own(conn, bytes, mark, true)
+        self.queue_own(conn, bytes, mark, Some(Room::Whole))
     }
 
     fn push_always(&mut self, conn: ConnId, bytes: &[u8], mark: u64) -> Pushed {
-        self.queue_own(conn, bytes, mark, false)
+        self.queue_own(conn, bytes, mark, None)
     }
 
     fn queued_bytes(&self, conn: ConnId) -> usize {
