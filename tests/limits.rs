@@ -415,7 +415,7 @@ fn large_answers_asked_for_in_one_go_come_whole_and_in_order() {
     }
     emitter.sync();
     let mut http = Http::connect(&relay);
-    http.send(&b"GET /connections HTTP/1.1\r\nHost: relay\r\n\r\n".repeat(5));
+    http.send(b"GET /connections HTTP/1.1\r\nHost: relay\r\n\r\n".repeat(5));
     for _ in 0..5 {
         let listed = http.response().json();
         assert_eq!(listed["connections"][0]["sessions"].as_array().unwrap().len(), 10_000);
