@@ -280,19 +280,30 @@ fn over_the_claim_limit_the_oldest_claim_lapses() {
 
 #[test]
 fn the_names_of_claimed_sessions_are_bounded_in_bytes() {
-    let relay = Relay::plain();
-    let mut target = Ws::hello(&relay, "emitter", "worker");
+    let relay = Relay::start(|options| {
+        options.token("sesame");
+    });
+    let mut target = Ws::hello_with(&relay, "emitter", "worker", r#"{"control":{"accepts":["control.cancel"]}}"#);
     let name = |index: u64| format!("{index}{}", "x".repeat(1 << 20));
     for index in 0..20 {
         target.text(event(&name(index), 1).build());
     }
     target.sync();
-    let mut asker = Ws::hello(&relay, "consumer", "watcher");
-    asker.text(r#"{"type":"roster","id":"r"}"#);
-    let roster = asker.json();
-    let claimed = roster["entries"].as_array().unwrap();
-    assert_eq!(claimed.len(), 15, "of 16 MiB");
-    assert!(claimed.iter().any(|entry| entry["session"].as_str().unwrap() == name(19)), "the latest stand");
+    let mut sender = Ws::hello(&relay, "consumer", "sender");
+    for index in 0..20 {
+        let command = command("control.cancel", &name(index)).build();
+        sender.text(&command);
+        // Of 16 MiB the latest stand.
+        if index < 5 {
+            sender.expect_error("no-route");
+        } else {
+            target.expect(&[&command]);
+        }
+    }
+    // Names that long are in no roster, which says so.
+    sender.text(r#"{"type":"roster","id":"r"}"#);
+    let roster = sender.json();
+    assert_eq!((&roster["entries"], &roster["truncated"]), (&json!([]), &json!(true)));
 }
 
 // ── what a connection makes the relay remember, and tell ──
