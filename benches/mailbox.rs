@@ -20,7 +20,7 @@ use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use aep_relay::engine::service::{
-    ConnId, CoreId, Ending, Flow, HttpFault, Mail, Message, Outbox, Response, Service, Verdict, Work,
+    Admits, ConnId, CoreId, Ending, Flow, HttpFault, Mail, Message, Outbox, Response, Service, Verdict, Work,
 };
 use aep_relay::engine::{Engine, EngineConfig};
 use aep_relay::limits::Limits;
@@ -116,6 +116,10 @@ impl Service for Player {
 
     fn takes_ingest(&self) -> bool {
         true
+    }
+
+    fn admits(&self) -> Admits {
+        Admits::Everything
     }
 
     fn is_quiescent(&self) -> bool {

@@ -72,6 +72,9 @@ pub struct Limits {
     pub hello_bytes_max: usize,
 }
 
+/// Bytes that a publisher (one connection) may publish per second, and at once, while others who publish more have to wait
+/// (`relay/allowance.rs`); a stage, if that is less.
+pub const ALLOWANCE_BYTES: usize = 32 << 10;
 /// Bytes a body or message must bring per second once `body_time` is over; under it 408, or close code 1008.
 pub const BODY_BYTES_PER_SECOND_MIN: usize = 1024;
 /// The time over which that is judged: what came before it earns no standing still.
@@ -183,6 +186,12 @@ impl Limits {
     #[must_use]
     pub fn stage_bytes(&self) -> usize {
         (self.write_queue_bytes_max / 16).clamp(4 << 10, 512 << 10)
+    }
+
+    /// What a publisher may publish in a second while others have to wait, see [`ALLOWANCE_BYTES`].
+    #[must_use]
+    pub fn allowance_bytes(&self) -> usize {
+        ALLOWANCE_BYTES.min(self.stage_bytes())
     }
 
     /// Bytes of one page of a replay: a queue takes it whole, and it stays in the core's cache from the buffer to the socket.

@@ -30,6 +30,18 @@ impl TokenBucket {
         self.tokens.load(Ordering::Relaxed) <= 0
     }
 
+    /// What was taken beyond what there was, and is not refilled yet.
+    #[must_use]
+    pub fn owed(&self) -> u64 {
+        self.tokens.load(Ordering::Relaxed).min(0).unsigned_abs()
+    }
+
+    /// Whether it holds as much as it can.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        self.tokens.load(Ordering::Relaxed) >= self.burst
+    }
+
     /// Takes tokens, whether there are enough or not.
     pub fn take(&self, count: usize) {
         self.tokens.fetch_sub(tokens(count), Ordering::Relaxed);
@@ -61,10 +73,13 @@ mod tests {
         let bucket = TokenBucket::new(1000, 100);
         bucket.take(350);
         bucket.refill(Now(200));
+        assert_eq!(bucket.owed(), 50);
         assert!(bucket.is_empty(), "50 are owed still");
         bucket.refill(Now(251));
         assert!(!bucket.is_empty());
+        assert_eq!(bucket.owed(), 0);
         bucket.refill(Now(100_000));
+        assert!(bucket.is_full());
         bucket.take(100);
         assert!(bucket.is_empty(), "a long time fills no more than the burst");
     }

@@ -1,7 +1,7 @@
 //! One core: a thread, its poll, its connections, its service; and the turn that it does over and over.
 //!
-//! Owns the order of a turn (see the parent module) and the clock: it is read once per turn, here and nowhere else; everybody
-//! else is handed [`Now`]. The time of day is read once a second, for the `Date` of responses.
+//! Owns the order of a turn (see the parent module) and the clock: it is read at both ends of a turn, here and nowhere else;
+//! everybody else is handed [`Now`]. The time of day is read once a second, for the `Date` of responses.
 //!
 //! Invariant: the core does not sleep while anything waits that no event will announce: input or output left over from a
 //! budget, mail, a service with work left. Before it sleeps it raises its flag and looks once more, so that nobody has to
@@ -50,8 +50,10 @@ impl Clock {
         Self(Instant::now())
     }
 
-    fn now(self) -> Now {
-        Now(u64::try_from(self.0.elapsed().as_millis()).unwrap_or(u64::MAX))
+    /// The time, and exactly.
+    fn read(self) -> (Now, Duration) {
+        let since = self.0.elapsed();
+        (Now(u64::try_from(since.as_millis()).unwrap_or(u64::MAX)), since)
     }
 
     /// The time of day, for responses.
@@ -94,6 +96,8 @@ pub(super) struct Core<S: Service> {
     pub(super) acceptor: Acceptor,
     pub(super) handover: Handover,
     clock: Clock,
+    /// When the last poll ended; none before the first.
+    turn_began: Option<Duration>,
     /// The second, on the scale of [`Now`], in which the date was last read.
     dated: u64,
     in_debt: bool,
@@ -116,6 +120,7 @@ impl<S: Service> Core<S> {
             acceptor,
             handover: parts.handover,
             clock: parts.clock,
+            turn_began: None,
             dated: 0,
             in_debt: false,
         })
@@ -127,7 +132,7 @@ impl<S: Service> Core<S> {
     /// The poll failed: this core can do nothing any more.
     pub(super) fn run(mut self) -> io::Result<Outcome> {
         let mut events = Events::with_capacity(EVENTS_MAX);
-        self.io.now = self.clock.now();
+        self.io.now = self.clock.read().0;
         loop {
             self.poll(&mut events)?;
             if let Some(outcome) = self.turn(&events) {
@@ -138,22 +143,28 @@ impl<S: Service> Core<S> {
 
     /// Reads the clock, before and after every sleep, which was to be no longer than `asleep`. Where far more time has gone by,
     /// the core stood still: its process was stopped, or waited for memory to come back from disk.
-    fn read_clock(&mut self, asleep: Option<Duration>) {
+    /// Answers the time exactly.
+    fn read_clock(&mut self, asleep: Option<Duration>) -> Duration {
         let before = self.io.now;
-        self.io.now = self.clock.now();
+        let (now, exactly) = self.clock.read();
+        self.io.now = now;
         if asleep.is_some_and(|asleep| before.after(asleep.saturating_add(STANDSTILL_MIN)).is_due(self.io.now)) {
             info!(core = self.io.core.0, "this core has not run for {} ms", self.io.now.0 - before.0);
             self.io.awake_since = self.io.now;
         }
-        let second = self.io.now.0 / 1000;
+        let second = now.0 / 1000;
         if self.dated != second {
             self.dated = second;
             self.io.date = Clock::date();
         }
+        exactly
     }
 
     fn poll(&mut self, events: &mut Events) -> io::Result<()> {
-        self.read_clock(Some(Duration::ZERO));
+        let turn_ended = self.read_clock(Some(Duration::ZERO));
+        if let Some(began) = self.turn_began {
+            self.io.metrics.turn_seconds.observe(turn_ended.saturating_sub(began));
+        }
         let mut timeout = self.timeout();
         let sleeps = timeout != Some(Duration::ZERO);
         if sleeps {
@@ -167,7 +178,7 @@ impl<S: Service> Core<S> {
             self.io.mailbox.bell().after_sleep();
         }
         // Who sleeps until something happens has no deadline before it.
-        self.read_clock(timeout);
+        self.turn_began = Some(self.read_clock(timeout));
         match result {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(()),
             result => result,
@@ -191,7 +202,7 @@ impl<S: Service> Core<S> {
         self.cut_backlogs();
         self.io.reclaim_blocks();
         self.io.tidy_lagging();
-        self.in_debt = self.io.pace();
+        self.in_debt = self.io.pace(self.service.admits());
         self.reap();
         let outcome = self.drain();
         self.io.mailbox.dispatch();
@@ -292,7 +303,8 @@ impl<S: Service> Core<S> {
             self.take_mail(&mut letters);
             self.work = self.service.on_turn(&mut self.io);
             self.io.mailbox.dispatch();
-            if !self.io.mailbox.has_mail() || letters == 0 {
+            // A service with work left has done a turn's worth of it.
+            if self.work == Work::Left || !self.io.mailbox.has_mail() || letters == 0 {
                 break;
             }
         }

@@ -2,8 +2,8 @@
 //!
 //! Owns the channels, the bags being filled and the depth of every lane; it does not know what mail means. Ground rules:
 //!
-//! - *Ingest* (core → owner) comes only from sockets: who sends it has asked for [`Mailbox::ingest_room`], and parks the
-//!   socket when there is none. *Fan-out* (owner → core) ends in write queues and never waits. So no two cores can wait for
+//! - *Ingest* (core → owner) comes only from sockets: who sends it has asked for [`Mailbox::ingest_bytes`], and parks the
+//!   socket when these are too many. *Fan-out* (owner → core) ends in write queues and never waits. So no two cores can wait for
 //!   each other.
 //! - Mail of one lane between two cores keeps its order: bags are filled in order and a channel is a queue. A core's mail to
 //!   itself takes the same way.
@@ -138,16 +138,15 @@ impl<M: Mail> Mailbox<M> {
         }
     }
 
-    /// Whether some core has more than `bytes_max` of fan-out mail before it. Senders ask themselves: a core in the middle of
-    /// a long turn cannot tell.
-    pub(super) fn is_some_fanout_over(&self, bytes_max: usize) -> bool {
-        self.bells.iter().any(|bell| bell.fanout_bytes.load(Ordering::Relaxed) > bytes_max)
+    /// Bytes of fan-out mail before the core that has most of it. Senders ask themselves: a core in the middle of a long turn
+    /// cannot tell.
+    pub(super) fn most_fanout_bytes(&self) -> usize {
+        self.bells.iter().map(|bell| bell.fanout_bytes.load(Ordering::Relaxed)).max().unwrap_or(0)
     }
 
-    /// Whether that core's ingest lane holds less than `bytes_max`.
-    pub(super) fn ingest_room(&self, to: CoreId, bytes_max: usize) -> bool {
-        let bell = self.bells.get(usize::from(to.0));
-        bell.is_some_and(|bell| bell.ingest_bytes.load(Ordering::Relaxed) < bytes_max)
+    /// Bytes in that core's ingest lane.
+    pub(super) fn ingest_bytes(&self, to: CoreId) -> usize {
+        self.bells.get(usize::from(to.0)).map_or(0, |bell| bell.ingest_bytes.load(Ordering::Relaxed))
     }
 
     /// Bytes in this core's own fan-out lane.
@@ -291,15 +290,14 @@ mod tests {
     }
 
     #[test]
-    fn ingest_room_counts_what_has_not_been_taken_out() {
+    fn the_depth_counts_what_has_not_been_taken_out() {
         let (_polls, mut cores) = pair();
         cores[0].send_ingest(ONE, Note(100));
-        assert!(!cores[0].ingest_room(ONE, 100));
-        assert!(cores[0].ingest_room(CoreId(0), 100));
+        assert_eq!((cores[0].ingest_bytes(CoreId(0)), cores[0].ingest_bytes(ONE)), (0, 100));
         cores[0].dispatch();
-        assert!(!cores[0].ingest_room(ONE, 100));
+        assert_eq!(cores[0].ingest_bytes(ONE), 100);
         cores[1].next_ingest();
-        assert!(cores[0].ingest_room(ONE, 100));
+        assert_eq!(cores[0].ingest_bytes(ONE), 0);
     }
 
     #[test]

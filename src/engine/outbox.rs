@@ -9,9 +9,9 @@ use tracing::info;
 use crate::engine::connection::{Farewell, Half, NEVER};
 use crate::engine::event_stream::EventStream;
 use crate::engine::io::{Io, arm, count_backlog};
-use crate::engine::pacing::{fanout_bytes_max, heavy_bytes};
+use crate::engine::pacing::{fanout_bytes_max, heavy_bytes, overdraft_bytes};
 use crate::engine::service::{
-    ConnId, CoreId, Ending, EventStreamOpen, Lane, Mail, Outbox, Pushed, Response, Run, Unsent, WebSocketClose,
+    Admits, ConnId, CoreId, Ending, EventStreamOpen, Lane, Mail, Outbox, Pushed, Response, Run, Unsent, WebSocketClose,
 };
 use crate::limits::CLOSE_TIME;
 use crate::wire::http1::StreamFraming;
@@ -184,16 +184,18 @@ impl<M: Mail> Outbox<M> for Io<M> {
         self.mailbox.send_fanout(to, mail);
     }
 
-    fn ingest_room(&self, to: CoreId) -> bool {
-        self.mailbox.ingest_room(to, self.process.limits.stage_bytes())
+    fn ingest_room(&self, to: CoreId) -> Admits {
+        Admits::of(self.mailbox.ingest_bytes(to), self.process.limits.stage_bytes())
     }
 
     fn admitted(&mut self, bytes: usize) {
         self.process.count_admitted(bytes);
     }
 
-    fn congested(&self) -> bool {
-        self.process.is_congested() || self.mailbox.is_some_fanout_over(fanout_bytes_max(&self.process.limits))
+    fn admits(&self) -> Admits {
+        let limits = &self.process.limits;
+        let mail = Admits::of(self.mailbox.most_fanout_bytes(), fanout_bytes_max(limits));
+        self.process.admits(overdraft_bytes(limits)).min(mail)
     }
 }
 

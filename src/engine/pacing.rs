@@ -1,20 +1,27 @@
-//! Whether publishers have to wait: a core publishes that it is *in debt* while it is behind with consumers that do read
+//! Which publishers have to wait: a core publishes that it is *in debt* while it is behind with consumers that do read
 //! (contract §9: a consumer that reads is never cut because the relay itself is behind).
 //!
-//! Owns that judgement; who waits, and how, is the service's business ([`Outbox::congested`]). Publishers
+//! Owns that judgement, for those who publish much and for those who publish little; who is which, and how they wait, is the
+//! service's business ([`Outbox::admits`]). Of every measure those who publish much may use one part, and the rest is kept
+//! for those who publish little: so they find room however much the others bring.
 //!
-//! - *stop* while a consumer whose socket would take something has more than [`DEBT_BYTES`] queued, which is our own doing; and
-//!   while all backlogs together are over half of their bound and some consumer that has one reads;
-//! - *slow down* while a consumer's socket is full, its queue is over a quarter of its bound, and the socket took something
-//!   within [`GRACE`], and it was caught up within [`PATIENCE`]: what may be admitted in that time is less than what is left of the queue ([`throttle`]). So a burst
-//!   waits for a reader that reads, while one that does not read costs a steady flow nothing.
+//! | measure | who publishes much waits | everybody waits |
+//! |---|---|---|
+//! | queued toward a consumer whose socket would take something, which is our own doing | from [`heavy_bytes`] on | from a quarter of its bound on |
+//! | all backlogs together, while a consumer that has one reads | over half of their bound | over three quarters |
+//! | admitted while a consumer *needs time* | more than the [`throttle`] lets through | as much as [`overdraft_bytes`] beyond that |
+//! | fan-out mail before some core | half of [`fanout_bytes_max`] | all of it |
+//! | what the core's service holds back | as it says ([`Service::admits`]) | as it says |
 //!
-//! Besides, publishers wait while more fan-out mail is before some core than a few stages hold ([`fanout_bytes_max`]); who sends
-//! looks for himself, because a core in the middle of a long turn cannot tell.
+//! A consumer needs time while its socket is full, its queue is over a quarter of its bound, and the socket took something
+//! within [`GRACE`], and it was caught up within [`PATIENCE`]: what may be admitted in that time is less than what is left of
+//! the queue. So a burst waits for a reader that reads, while one that does not read costs a steady flow nothing.
 //!
-//! It costs one look per heavy connection and turn, and nothing while there is none.
+//! Who sends looks at the fan-out mail for himself, because a core in the middle of a long turn cannot tell. The rest costs
+//! one look per heavy connection and turn, and nothing while there is none.
 //!
-//! [`Outbox::congested`]: crate::engine::service::Outbox::congested
+//! [`Outbox::admits`]: crate::engine::service::Outbox::admits
+//! [`Service::admits`]: crate::engine::service::Service::admits
 
 use std::time::Duration;
 
@@ -23,7 +30,7 @@ use crate::base::token_bucket::TokenBucket;
 use crate::engine::connection::Connection;
 use crate::engine::io::Io;
 use crate::engine::process::Debt;
-use crate::engine::service::{ConnId, Mail};
+use crate::engine::service::{Admits, ConnId, Mail};
 use crate::limits::Limits;
 
 /// Queued toward a consumer that could be written to.
@@ -37,12 +44,17 @@ const INBOX_STAGES: usize = 4;
 
 /// Bytes queued from which on a connection is looked at each turn.
 pub(super) fn heavy_bytes(limits: &Limits) -> usize {
-    DEBT_BYTES.min(limits.write_queue_bytes_max / 4)
+    DEBT_BYTES.min(limits.write_queue_bytes_max / 8)
 }
 
 /// What may be admitted while publishers are slowed down: half a queue in [`GRACE`], a stage at once. One for the process.
 pub(super) fn throttle(limits: &Limits) -> TokenBucket {
     TokenBucket::new((limits.write_queue_bytes_max / 2) as u64 / GRACE.as_secs(), limits.stage_bytes())
+}
+
+/// What those who publish little may admit beyond that, before they wait, too. It is paid back out of the same.
+pub(super) fn overdraft_bytes(limits: &Limits) -> usize {
+    limits.write_queue_bytes_max / 8
 }
 
 /// Fan-out mail that may wait for a core.
@@ -51,45 +63,52 @@ pub(super) fn fanout_bytes_max(limits: &Limits) -> usize {
 }
 
 impl<M: Mail> Io<M> {
-    /// Judges and publishes; answers whether this core is in debt.
-    pub(super) fn pace(&mut self) -> bool {
+    /// Judges and publishes, with what the service admits; answers whether this core is in debt.
+    pub(super) fn pace(&mut self, service_admits: Admits) -> bool {
         let (now, limits) = (self.now, &self.process.limits);
         let connections = &mut self.connections;
-        let mut debt = Debt::None;
+        let mut debt = Debt { admits: service_admits, slow: false };
         self.lists.heavy.retain(|id| {
             let Some(conn) = connections.get_mut(id.slot, id.generation) else { return false };
             conn.flags.in_heavy = conn.queue.bytes() > heavy_bytes(limits) && conn.takes_pushes();
             if conn.flags.in_heavy {
-                debt = debt.max(debt_of(conn, now, limits));
+                debt.add(conn, now, limits);
             }
             conn.flags.in_heavy
         });
-        if debt != Debt::Stop && self.process.is_backlog_crowded() {
+        let crowded = match self.process.backlog_bytes() {
+            bytes if bytes > limits.backlog_bytes_max / 4 * 3 => Admits::Nothing,
+            bytes if bytes > limits.backlog_bytes_max / 2 => Admits::Little,
+            _ => Admits::Everything,
+        };
+        if crowded < debt.admits {
             let reads = |id: &ConnId| {
                 let conn = connections.get(id.slot, id.generation);
                 conn.is_some_and(|conn| conn.queue.backlog_bytes() > 0 && conn.takes_pushes() && is_reading(conn, now))
             };
             if self.lists.lagging.iter().chain(&self.lists.consumers).any(reads) {
-                debt = Debt::Stop;
+                debt.admits = crowded;
             }
         }
         self.process.set_debt(self.core, debt);
         self.process.refill(now);
-        if debt != Debt::None {
+        let in_debt = debt.slow || debt.admits != Admits::Everything;
+        if in_debt {
             self.metrics.congested_turns.increment();
         }
-        debt != Debt::None
+        in_debt
     }
 }
 
-fn debt_of(conn: &Connection, now: Now, limits: &Limits) -> Debt {
-    let queued = conn.queue.bytes();
-    if conn.flags.writable && queued > DEBT_BYTES.min(limits.write_queue_bytes_max / 4) {
-        Debt::Stop
-    } else if !conn.flags.writable && queued > limits.write_queue_bytes_max / 4 && is_reading(conn, now) {
-        Debt::Slow
-    } else {
-        Debt::None
+impl Debt {
+    /// What one heavy connection adds.
+    fn add(&mut self, conn: &Connection, now: Now, limits: &Limits) {
+        let is_quarter_full = conn.queue.bytes() > limits.write_queue_bytes_max / 4;
+        if conn.flags.writable {
+            self.admits = self.admits.min(if is_quarter_full { Admits::Nothing } else { Admits::Little });
+        } else {
+            self.slow |= is_quarter_full && is_reading(conn, now);
+        }
     }
 }
 

@@ -13,7 +13,7 @@ use crate::base::time::Now;
 use crate::base::token_bucket::TokenBucket;
 use crate::engine::mailbox::Bell;
 use crate::engine::reached::Reached;
-use crate::engine::service::{ConnId, CoreId};
+use crate::engine::service::{Admits, ConnId, CoreId};
 use crate::limits::{BORROWERS_MAX, CORES_MAX, FAVOUR_BYTES_PER_SECOND_MIN, FAVOUR_TIME, Limits, RECEIVE_BYTES_FREE};
 
 /// A core hands accepted sockets over when it has this many connections more than the smallest.
@@ -40,8 +40,10 @@ pub(super) struct Process {
     /// The favoured one is not lent anything, since others have borrowed all there is.
     wants_back: AtomicBool,
     backlog_bytes: AtomicUsize,
-    /// One bit per core that is far behind with its consumers.
-    stops: AtomicU64,
+    /// One bit per core that is behind with its consumers: only who publishes little may go on.
+    behind: AtomicU64,
+    /// One bit per core that is so far behind that nobody may.
+    far_behind: AtomicU64,
     /// One bit per core with consumers that need time.
     slows: AtomicU64,
     /// What may be admitted while some core needs time.
@@ -58,15 +60,13 @@ struct Load {
     largest_backlog_bytes: AtomicUsize,
 }
 
-/// How far a core is behind.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Debt {
-    /// Not.
-    None,
+/// What a core owes its consumers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Debt {
+    /// What may be published before it has written more.
+    pub(super) admits: Admits,
     /// Some consumer needs time.
-    Slow,
-    /// It has to write first.
-    Stop,
+    pub(super) slow: bool,
 }
 
 /// What a connection may read.
@@ -119,7 +119,8 @@ impl Process {
             borrowers: AtomicUsize::new(0),
             wants_back: AtomicBool::new(false),
             backlog_bytes: AtomicUsize::new(0),
-            stops: AtomicU64::new(0),
+            behind: AtomicU64::new(0),
+            far_behind: AtomicU64::new(0),
             slows: AtomicU64::new(0),
             draining: AtomicBool::new(false),
             reached: Reached::default(),
@@ -254,12 +255,12 @@ impl Process {
 
     /// Whether all backlogs together are over their bound.
     pub(super) fn is_backlog_over(&self) -> bool {
-        self.backlog_bytes.load(Ordering::Relaxed) > self.limits.backlog_bytes_max
+        self.backlog_bytes() > self.limits.backlog_bytes_max
     }
 
-    /// Whether all backlogs together are over half of their bound.
-    pub(super) fn is_backlog_crowded(&self) -> bool {
-        self.backlog_bytes.load(Ordering::Relaxed) > self.limits.backlog_bytes_max / 2
+    /// Bytes of all backlogs together.
+    pub(super) fn backlog_bytes(&self) -> usize {
+        self.backlog_bytes.load(Ordering::Relaxed)
     }
 
     /// Publishes the core's largest backlog. While all together are over their bound, answers whether it is this core that has
@@ -283,14 +284,22 @@ impl Process {
 
     /// Publishes how far the core is behind with consumers that do read.
     pub(super) fn set_debt(&self, core: CoreId, debt: Debt) {
-        set_bit(&self.stops, core, debt == Debt::Stop);
-        set_bit(&self.slows, core, debt == Debt::Slow);
+        set_bit(&self.behind, core, debt.admits <= Admits::Little);
+        set_bit(&self.far_behind, core, debt.admits == Admits::Nothing);
+        set_bit(&self.slows, core, debt.slow);
     }
 
-    /// Whether publishers have to wait: some core is far behind; or some core asks for time and what may be admitted
-    /// meanwhile is used up.
-    pub(super) fn is_congested(&self) -> bool {
-        self.stops.load(Ordering::Relaxed) != 0 || (self.is_slow() && self.throttle.is_empty())
+    /// What may be published for all that cores have told; while some core asks for time, everything until what may be
+    /// admitted meanwhile is used up, and little until so much more is owed.
+    pub(super) fn admits(&self, overdraft_bytes: usize) -> Admits {
+        let slow = self.is_slow();
+        if self.far_behind.load(Ordering::Relaxed) != 0 || (slow && self.throttle.owed() > overdraft_bytes as u64) {
+            Admits::Nothing
+        } else if self.behind.load(Ordering::Relaxed) != 0 || (slow && self.throttle.is_empty()) {
+            Admits::Little
+        } else {
+            Admits::Everything
+        }
     }
 
     fn is_slow(&self) -> bool {
@@ -456,6 +465,27 @@ mod tests {
         assert!(may(1, 7, 21));
         process.unfavour(conn(1, 7), Now(21));
         assert!(may(0, 2, 21));
+    }
+
+    #[test]
+    fn who_publishes_little_may_go_on_for_longer() {
+        const OVERDRAFT: usize = 50;
+        let process = process(2, |_| {});
+        let owe = |core, admits, slow| process.set_debt(CoreId(core), Debt { admits, slow });
+        assert_eq!(process.admits(OVERDRAFT), Admits::Everything);
+        owe(1, Admits::Little, false);
+        assert_eq!(process.admits(OVERDRAFT), Admits::Little);
+        owe(0, Admits::Nothing, false);
+        assert_eq!(process.admits(OVERDRAFT), Admits::Nothing, "of any core");
+        owe(0, Admits::Everything, true);
+        owe(1, Admits::Everything, false);
+        assert_eq!(process.admits(OVERDRAFT), Admits::Everything);
+        process.count_admitted(100);
+        assert_eq!(process.admits(OVERDRAFT), Admits::Little, "what may be admitted meanwhile is used up");
+        process.count_admitted(OVERDRAFT + 1);
+        assert_eq!(process.admits(OVERDRAFT), Admits::Nothing);
+        owe(0, Admits::Everything, false);
+        assert_eq!(process.admits(OVERDRAFT), Admits::Everything, "nobody asks for time any more");
     }
 
     #[test]

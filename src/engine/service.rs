@@ -69,9 +69,12 @@ pub trait Service {
     /// The service's own alarm of a connection ([`Outbox::arm`]) went off. One shot.
     fn on_alarm(&mut self, out: &mut dyn Outbox<Self::Mail>, conn: ConnId);
 
-    /// Whether more ingest mail is taken. What is not taken waits in the lane and counts against [`Outbox::ingest_room`], so
+    /// Whether more ingest mail is taken. What is not taken waits in the lane and counts in [`Outbox::ingest_room`], so
     /// that senders wait instead of filling the service's own queues.
     fn takes_ingest(&self) -> bool;
+
+    /// What may be published, for all that waits in this service for its own consumers.
+    fn admits(&self) -> Admits;
 
     /// Mail from a service of another core (or this one).
     fn on_mail(&mut self, out: &mut dyn Outbox<Self::Mail>, from: CoreId, mail: Self::Mail);
@@ -188,8 +191,34 @@ pub enum Work {
     Idle,
     /// More work waits; do not sleep.
     Left,
-    /// Work waits for congestion to end ([`Outbox::congested`]); look again within a millisecond or so.
+    /// Work waits until more may be published ([`Outbox::admits`]); look again within a millisecond or so.
     Held,
+}
+
+/// What may be published while consumers have more or less before them; the least first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Admits {
+    /// Nothing.
+    Nothing,
+    /// What comes from those who publish little.
+    Little,
+    /// Everything.
+    Everything,
+}
+
+impl Admits {
+    /// For a place that holds so many bytes and shall hold `bytes_max`: everything up to half of that, little up to the
+    /// whole. So there is always room for those who publish little, however much others bring.
+    #[must_use]
+    pub const fn of(bytes: usize, bytes_max: usize) -> Self {
+        if bytes < bytes_max / 2 {
+            Self::Everything
+        } else if bytes < bytes_max {
+            Self::Little
+        } else {
+            Self::Nothing
+        }
+    }
 }
 
 /// Requests the engine cannot serve.
@@ -348,14 +377,14 @@ pub trait Outbox<M> {
     /// Forgets the connection's alarm.
     fn disarm(&mut self, conn: ConnId);
 
-    /// Sends mail that only sockets cause: check [`Outbox::ingest_room`] first and park the socket when it is false.
+    /// Sends mail that only sockets cause: ask [`Outbox::ingest_room`] first and park the socket when it does not admit it.
     fn mail_ingest(&mut self, to: CoreId, mail: M);
     /// Sends mail that ends in write queues; never waits.
     fn mail_fanout(&mut self, to: CoreId, mail: M);
-    /// Whether that core's ingest lane has room. Mail that only answers mail has reserved room and need not ask.
-    fn ingest_room(&self, to: CoreId) -> bool;
-    /// Whether some core is behind with consumers that do read: publishers must wait until this is false.
-    fn congested(&self) -> bool;
+    /// What that core's ingest lane has room for. Mail that only answers mail has reserved room and need not ask.
+    fn ingest_room(&self, to: CoreId) -> Admits;
+    /// What may be published, as far as all cores are behind with consumers that do read: who may not must wait.
+    fn admits(&self) -> Admits;
     /// Tells that bytes of events were admitted, which counts while publishers are slowed down.
     fn admitted(&mut self, bytes: usize);
 }

@@ -15,7 +15,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::engine::service::{
-    ConnId, CoreId, Ending, Flow, HttpFault, Message, Outbox, Response, Service, Verdict, WebSocketUpgrade, Work,
+    Admits, ConnId, CoreId, Ending, Flow, HttpFault, Message, Outbox, Response, Service, Verdict, WebSocketUpgrade,
+    Work,
 };
 use crate::limits::{PEER_SILENCE_MAX, PING_INTERVAL};
 use crate::ops::auth::Access;
@@ -289,10 +290,10 @@ impl Service for Gateway {
             .is_some_and(Path::is_for_watchers)
     }
 
-    fn on_body(&mut self, out: &mut dyn Outbox<RelayMail>, conn: ConnId, tag: u32, body: Vec<u8>) {
+    fn on_body(&mut self, _out: &mut dyn Outbox<RelayMail>, conn: ConnId, tag: u32, body: Vec<u8>) {
         let fields = self.awaiting_body.remove(&conn).unwrap_or_else(|| self.cors.fields_for(None));
         let kind = if tag == TAG_LINES { BodyKind::Lines } else { BodyKind::Single };
-        self.relay.on_events(out, conn, kind, body, fields);
+        self.relay.on_events(conn, kind, body, fields);
     }
 
     fn refusal(&self, fault: HttpFault, origin: Option<&str>) -> Response {
@@ -320,6 +321,10 @@ impl Service for Gateway {
 
     fn takes_ingest(&self) -> bool {
         self.relay.takes_ingest()
+    }
+
+    fn admits(&self) -> Admits {
+        self.relay.admits()
     }
 
     fn on_mail(&mut self, out: &mut dyn Outbox<RelayMail>, from: CoreId, mail: RelayMail) {

@@ -2,7 +2,7 @@
 //!
 //! **How to add one**: add a row to the table in [`CoreMetrics`]'s definition below: its doc comment is the help text
 //! of the exposition, its field name (after `aep_relay_`) the metric's name, its type the kind: [`Counter`], [`Gauge`],
-//! or [`Counters`] and [`Gauges`] for one value per member of a label. A label is an enum made with `labels!`. Then
+//! [`Histogram`], or [`Counters`] and [`Gauges`] for one value per member of a label. A label is an enum made with `labels!`. Then
 //! count: `core.metrics.events_in.add(n)`. Nothing else is to be registered.
 //!
 //! Each core has its own [`CoreMetrics`] and is the only one to write it, so counting is a plain load and store and no
@@ -22,7 +22,7 @@ pub use exposition::CONTENT_TYPE;
 pub use labels::{
     CommandOutcome, ConnectionKind, Ending, Endpoint, EvictionCause, Label, RejectionCode, Request, StatusClass,
 };
-pub use value::{Counter, Counters, Gauge, Gauges};
+pub use value::{Counter, Counters, Gauge, Gauges, Histogram};
 
 use value::{Sample, Value};
 
@@ -67,6 +67,8 @@ table! {
     writes: Counter,
     /// Turns of the event loop.
     turns: Counter,
+    /// How long turns took, from the end of one poll to the beginning of the next.
+    turn_seconds: Histogram,
     /// Turns at whose end publishers had to wait for consumers.
     congested_turns: Counter,
     /// Bytes of mail from other cores that waits to be read.
@@ -146,6 +148,7 @@ impl Metrics {
 mod tests {
     use super::*;
     use std::collections::HashSet;
+    use std::time::Duration;
 
     #[test]
     fn counts_of_all_cores_are_added_up_and_connections_told_apart() {
@@ -156,6 +159,8 @@ mod tests {
         second.connections.raise(ConnectionKind::EventStream);
         second.endings.increment(Ending::SlowConsumer);
         first.requests.increment(Request { endpoint: Endpoint::Events, status: StatusClass::of(202) });
+        first.turn_seconds.observe(Duration::from_millis(7));
+        second.turn_seconds.observe(Duration::from_millis(1500));
         first.sessions.set(5);
         second.sessions.set(6);
 
@@ -169,6 +174,12 @@ mod tests {
             "aep_relay_endings_total{reason=\"slow-consumer\"} 1",
             "aep_relay_requests_total{endpoint=\"events\",status=\"2xx\"} 1",
             "aep_relay_sessions 11",
+            "aep_relay_turn_seconds_bucket{le=\"0.005\"} 0",
+            "aep_relay_turn_seconds_bucket{le=\"0.01\"} 1",
+            "aep_relay_turn_seconds_bucket{le=\"1.0\"} 1",
+            "aep_relay_turn_seconds_bucket{le=\"+Inf\"} 2",
+            "aep_relay_turn_seconds_count 2",
+            "aep_relay_turn_seconds_sum 1.507",
         ] {
             assert!(text.lines().any(|l| l == line), "{line}\n{text}");
         }

@@ -11,15 +11,15 @@
 //! Invariant: the output is at most the input, plus the attributes and ids that `payload.rs` repeats once each.
 
 mod annotations;
+mod lowering;
 mod payload;
 mod splice;
 
 pub use annotations::{Below, Field, fields, registered_types};
+pub use lowering::Lowering;
 
-use self::payload::Payload;
-use self::splice::{Container, members};
 use super::event::{Capture, Event};
-use crate::wire::json::{self, Kind, Value};
+use crate::wire::json;
 
 /// What [`lower`] did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,41 +42,9 @@ pub fn lower(event: &Event<'_>, ceiling: Capture, out: &mut Vec<u8>) -> Lowered 
     if level == event.capture() {
         return Lowered::Unchanged;
     }
-    // An admitted event is an object in UTF-8. Were it not, nothing of it would pass.
-    let text = std::str::from_utf8(event.raw()).unwrap_or_default();
-    let object = Value { kind: Kind::Object, text, start: 0 };
-    envelope(event, object, level, out);
+    let mut all = usize::MAX;
+    Lowering::begin(event, level, out).walk(event, &mut all, out);
     Lowered::Rewritten(level)
-}
-
-/// Writes the event with `data` and `capture` lowered to `level` and everything else as it stands.
-fn envelope(event: &Event<'_>, object: Value<'_>, level: Capture, out: &mut Vec<u8>) {
-    let fields = if level == Capture::None { None } else { fields(event.kind()) };
-    let mut container = Container::open(object, out);
-    let mut has_capture = false;
-    for (member, segment) in members(object) {
-        // Names of an admitted event hold no lone surrogates.
-        let name = json::unescape(member.name).unwrap_or_default();
-        match (name.as_ref(), fields) {
-            ("data", None) => {}
-            ("data", Some(fields)) => {
-                let out = container.part();
-                segment.write_around(out, |out| Payload::new(event, fields, level).write(member.value, out));
-            }
-            ("capture", _) => {
-                has_capture = true;
-                let out = container.part();
-                segment.write_around(out, |out| write_level(level, out));
-            }
-            _ => segment.write(container.part()),
-        }
-    }
-    if !has_capture {
-        let out = container.part();
-        out.extend_from_slice(b"\"capture\":");
-        write_level(level, out);
-    }
-    container.close();
 }
 
 fn write_level(level: Capture, out: &mut Vec<u8>) {

@@ -15,6 +15,7 @@ mod attribute;
 mod fingerprint;
 mod grammar;
 mod parser;
+mod sliced;
 
 use std::ops::Range;
 
@@ -22,6 +23,7 @@ pub use attribute::{ATTRIBUTES, Attribute, Capture, Position, Scalar, Scope, Sev
 pub use fingerprint::Fingerprinter;
 pub use grammar::is_extension_name;
 pub use parser::{EventFault, Parser};
+pub use sliced::SlicedParse;
 
 /// A piece of an event's `raw`, or of its unescaped `text`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -107,6 +109,12 @@ impl<'a> Event<'a> {
     #[must_use]
     pub fn raw(&self) -> &'a [u8] {
         self.raw.as_bytes()
+    }
+
+    /// The same as text.
+    #[must_use]
+    pub fn raw_text(&self) -> &'a str {
+        self.raw
     }
 
     /// A string attribute, unescaped; nothing if the event does not bear it.

@@ -10,13 +10,16 @@ use std::sync::Arc;
 use crate::engine::service::{ConnId, Outbox, Pushed, Run};
 use crate::limits::CLOSING_NAME_BYTES_MAX;
 
-use super::class::{ClassId, Member, Piece};
+use super::class::{ClassId, ClassKey, Member, Piece};
 use super::event::{Capture, Event, Position, Severity};
 use super::frame;
 use super::frames::Binding;
 use super::inflow::Slice;
 use super::ownership::{Fanout, RelayMail, SessionNote, SubRef};
 use super::reader::Reader;
+
+/// Bytes of a large event that are lowered in one turn; few in tests, so that they meet the edges.
+const LOWERED_BYTES_PER_TURN: usize = if cfg!(test) { 256 } else { 256 << 10 };
 
 /// A subscription that an event is for, looked at singly.
 #[derive(Debug, Clone, Copy)]
@@ -53,7 +56,7 @@ impl Reader {
             if candidates.is_empty() {
                 continue;
             }
-            self.frames.next_event();
+            self.frames.next_event(Some((fanout.owner, fanout.arrival)));
             hits.clear();
             for &id in &candidates {
                 slice.spend(self.match_class(out, id, &event, bit, except, &mut hits));
@@ -64,6 +67,26 @@ impl Reader {
             }
         }
         if slice.is_through(events) { Delivery::Whole } else { Delivery::Begun }
+    }
+
+    /// Goes on with the lowered forms that a large event is to be delivered in. Answers whether all are made.
+    pub fn prepare(&mut self, fanout: &Fanout) -> bool {
+        if fanout.batch.len() != 1 {
+            return true;
+        }
+        let event = fanout.batch.event(0);
+        let arrived = (fanout.owner, fanout.arrival);
+        let mut budget = LOWERED_BYTES_PER_TURN;
+        let mut candidates = Vec::new();
+        self.classes.candidates(&event, &mut candidates);
+        candidates.into_iter().all(|id| {
+            self.classes.class(id).is_none_or(|class| {
+                let ClassKey { filter, ceiling, .. } = &class.key;
+                event.capture() <= *ceiling
+                    || !filter.matches(&event)
+                    || self.frames.prepare(arrived, &event, *ceiling, &mut budget)
+            })
+        })
     }
 
     /// Enters the event into the turn of a class that it matches, and those to be looked at singly into `hits`. Answers

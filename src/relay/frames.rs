@@ -1,11 +1,12 @@
 //! One event as the bytes that leave: framed for a binding, lowered to a ceiling, each form made at most once per event
-//! and core (contract §5), whatever the number of consumers.
+//! and core (contract §5), whatever the number of consumers. The lowered forms of a large event are prepared some at a time,
+//! before it is delivered.
 
-use crate::engine::service::{Lane, Outbox, Run};
+use crate::engine::service::{CoreId, Lane, Outbox, Run};
 use crate::wire::http1::chunk::StreamFraming;
 use crate::wire::{sse, websocket};
 
-use super::capture::{self, Lowered};
+use super::capture::{self, Lowered, Lowering};
 use super::event::{Capture, Event, Position};
 use super::ownership::RelayMail;
 
@@ -44,7 +45,19 @@ struct Form {
     /// Whether it differs from the event as received.
     rewritten: bool,
     bytes: Vec<u8>,
+    /// While it is being prepared.
+    under_way: Option<Box<Lowering>>,
 }
+
+impl Form {
+    fn forget(&mut self) {
+        self.made = false;
+        self.under_way = None;
+    }
+}
+
+/// An event, by its owner and its arrival there.
+pub type Arrived = (CoreId, u64);
 
 /// Makes frames; buffers are reused from event to event.
 #[derive(Debug, Default)]
@@ -52,15 +65,49 @@ pub struct Frames {
     to_none: Form,
     to_metadata: Form,
     frame: Vec<u8>,
+    /// Whose forms are being prepared.
+    prepared: Option<Arrived>,
     runs: [[Option<Run>; CEILINGS]; BINDINGS],
 }
 
 impl Frames {
-    /// A new event is to be framed: forget the last one.
-    pub fn next_event(&mut self) {
-        self.to_none.made = false;
-        self.to_metadata.made = false;
+    /// A new event is to be framed: forget the last one, unless this is the one that was prepared.
+    pub fn next_event(&mut self, arrived: Option<Arrived>) {
+        if self.prepared.take().is_none_or(|prepared| Some(prepared) != arrived) {
+            self.to_none.forget();
+            self.to_metadata.forget();
+        }
         self.runs = [[None; CEILINGS]; BINDINGS];
+    }
+
+    /// Goes on with the form of an event that a ceiling allows. Answers whether there is nothing left to be done for it; the
+    /// event is to be framed next.
+    pub fn prepare(&mut self, arrived: Arrived, event: &Event<'_>, ceiling: Capture, budget: &mut usize) -> bool {
+        if self.prepared != Some(arrived) {
+            self.next_event(None);
+            self.prepared = Some(arrived);
+        }
+        let Some((form, target)) = self.form(event, ceiling) else { return true };
+        if !form.made {
+            let mut lowering = form.under_way.take().unwrap_or_else(|| {
+                form.bytes.clear();
+                Box::new(Lowering::begin(event, target, &mut form.bytes))
+            });
+            form.made = lowering.walk(event, budget, &mut form.bytes);
+            form.rewritten = true;
+            form.under_way = (!form.made).then_some(lowering);
+        }
+        form.made
+    }
+
+    /// The form of an event that a ceiling allows, and its level, if that is not the event as received.
+    fn form(&mut self, event: &Event<'_>, ceiling: Capture) -> Option<(&mut Form, Capture)> {
+        match ceiling {
+            _ if event.capture() <= ceiling => None,
+            Capture::None => Some((&mut self.to_none, Capture::None)),
+            // A hop never mints the claim that text was redacted: full under redacted goes to metadata (§5).
+            _ => Some((&mut self.to_metadata, Capture::Metadata)),
+        }
     }
 
     /// The event in the core's lane of that binding and ceiling.
@@ -92,13 +139,7 @@ impl Frames {
 
     /// Appends the event's frame to `out`.
     pub fn append(&mut self, out: &mut Vec<u8>, event: &Event<'_>, binding: Binding, ceiling: Capture) {
-        let form = match ceiling {
-            _ if event.capture() <= ceiling => None,
-            Capture::None => Some((&mut self.to_none, Capture::None)),
-            // A hop never mints the claim that text was redacted: full under redacted goes to metadata (§5).
-            _ => Some((&mut self.to_metadata, Capture::Metadata)),
-        };
-        let data = match form {
+        let data = match self.form(event, ceiling) {
             None => event.raw(),
             Some((form, target)) => {
                 if !form.made {

@@ -3,7 +3,11 @@
 //! Mostly nothing waits here. But an event costs a look at every subscription that is served singly, one connection may
 //! have thousands of these, and one batch has hundreds of events. So a turn has a budget of looks; what is behind it waits
 //! for the next turn, and between the two this core reads and writes for everybody else. While much waits, publishers
-//! wait, too ([`Shared::is_some_reader_behind`]), so what waits is bounded.
+//! wait, too ([`Inflow::admits`]), so what waits is bounded.
+//!
+//! What a turn may do here begins with its mail and ends with the end of [`super::Relay::on_turn`]. An event of
+//! [`LARGE_BYTES`] or more costs milliseconds at each station: read, admitted, delivered. So it is the last that its turn
+//! does for events, at whichever of them, and is delivered at the beginning of one.
 //!
 //! Invariants: mail leaves in the order in which it came, so what follows events (a page, a registration, an
 //! acknowledgement, a command for its target) is never acted on before them; an event once begun is delivered to everybody
@@ -11,12 +15,15 @@
 
 use std::collections::VecDeque;
 
-use crate::engine::service::{CoreId, Mail};
+use crate::engine::service::{Admits, CoreId, Mail};
 
-use super::ownership::{RelayMail, Shared};
+use super::ownership::RelayMail;
 
 /// Looks of one turn; few in tests, so that the simulation meets its edges.
 pub(super) const LOOKS_PER_TURN: usize = if cfg!(test) { 24 } else { 32 << 10 };
+
+/// Events from this size on have a turn of their own at each station.
+pub(super) const LARGE_BYTES: usize = if cfg!(test) { 2 << 10 } else { 1 << 20 };
 
 /// How far the work of a turn may go, and how far it has come.
 #[derive(Debug)]
@@ -55,14 +62,14 @@ pub struct Inflow {
     waiting: VecDeque<(CoreId, RelayMail)>,
     bytes: usize,
     slice: Slice,
-    /// Whether the other cores are told that much waits.
-    is_behind: bool,
+    /// Whether this turn has had its large event.
+    had_large: bool,
 }
 
 impl Default for Inflow {
     fn default() -> Self {
         let slice = Slice { looks: LOOKS_PER_TURN, event: 0 };
-        Self { waiting: VecDeque::new(), bytes: 0, slice, is_behind: false }
+        Self { waiting: VecDeque::new(), bytes: 0, slice, had_large: false }
     }
 }
 
@@ -84,6 +91,10 @@ impl Inflow {
         if self.slice.looks == 0 {
             return None;
         }
+        let is_large = self.waiting.front().is_some_and(|(_, mail)| mail.weight() >= LARGE_BYTES);
+        if is_large && self.slice.looks < LOOKS_PER_TURN {
+            return None;
+        }
         let (from, mail) = self.waiting.pop_front()?;
         self.bytes -= mail.weight();
         Some((from, mail, &mut self.slice))
@@ -95,49 +106,91 @@ impl Inflow {
         self.waiting.push_front((from, mail));
     }
 
+    /// A fan-out is not ready to be delivered: it comes first in the next turn.
+    pub fn pause(&mut self, from: CoreId, mail: RelayMail) {
+        self.put_back(from, mail);
+        self.slice.looks = 0;
+    }
+
     /// A fan-out was delivered whole.
     pub fn finish(&mut self) {
         self.slice.event = 0;
     }
 
+    /// So many bytes of one event, or one page, have been dealt with at some station.
+    pub fn deal(&mut self, bytes: usize) {
+        if bytes >= LARGE_BYTES {
+            self.slice.looks = 0;
+            self.had_large = true;
+        }
+    }
+
+    /// Whether this turn has had its large event.
+    #[must_use]
+    pub fn had_large(&self) -> bool {
+        self.had_large
+    }
+
     /// A new turn may look as much again.
     pub fn begin_turn(&mut self) {
         self.slice.looks = LOOKS_PER_TURN;
+        self.had_large = false;
     }
 
-    /// Tells the other cores whether much waits here.
-    pub fn publish(&mut self, shared: &Shared) {
-        let is_behind = self.bytes > shared.limits.stage_bytes();
-        if is_behind != self.is_behind {
-            self.is_behind = is_behind;
-            shared.reader_is_behind(is_behind);
-        }
+    /// What may be published for all that waits here: a stage of it at most.
+    #[must_use]
+    pub fn admits(&self, stage_bytes: usize) -> Admits {
+        Admits::of(self.bytes, stage_bytes)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::limits::Limits;
     use crate::relay::ownership::SubRef;
+    use crate::relay::pages::Page;
 
     #[test]
     fn publishers_wait_while_more_than_a_stage_waits() {
-        let shared = Shared::new(Limits { write_queue_bytes_max: 64 << 10, ..Limits::default() }, 2, false);
+        const STAGE: usize = 4 << 10;
         let mut inflow = Inflow::default();
+        let mut admitted = vec![inflow.admits(STAGE)];
         inflow.slice.spend(usize::MAX);
-        while inflow.bytes <= shared.limits.stage_bytes() {
-            assert!(!shared.is_some_reader_behind());
+        while inflow.bytes < STAGE {
             let mail = RelayMail::Registered { sub: SubRef { slot: 0, generation: 0 }, arrival: 0 };
             inflow.push(CoreId(1), mail);
-            inflow.publish(&shared);
+            admitted.push(inflow.admits(STAGE));
         }
-        assert!(shared.is_some_reader_behind());
+        admitted.dedup();
+        assert_eq!(admitted, [Admits::Everything, Admits::Little, Admits::Nothing]);
         assert!(inflow.take().is_none(), "this turn has looked at enough");
         inflow.begin_turn();
         while inflow.take().is_some() {}
-        inflow.publish(&shared);
-        assert!(inflow.is_empty() && inflow.bytes == 0 && !shared.is_some_reader_behind());
+        assert!(inflow.is_empty() && inflow.bytes == 0 && inflow.admits(STAGE) == Admits::Everything);
+    }
+
+    #[test]
+    fn a_large_event_begins_a_turn_and_ends_it() {
+        let mail = |bytes: usize| {
+            let page = Page::of_bytes(SubRef { slot: 0, generation: 0 }, vec![b'x'; bytes]);
+            RelayMail::Page(Box::new(page))
+        };
+        let mut inflow = Inflow::default();
+        for bytes in [1, LARGE_BYTES, 1] {
+            inflow.push(CoreId(0), mail(bytes));
+        }
+        let taken = |inflow: &mut Inflow| {
+            let (_, mail, slice) = inflow.take()?;
+            slice.spend(1);
+            inflow.deal(mail.weight());
+            Some(mail.weight() >= LARGE_BYTES)
+        };
+        assert_eq!((taken(&mut inflow), taken(&mut inflow)), (Some(false), None), "it is not the second of a turn");
+        inflow.begin_turn();
+        assert_eq!((taken(&mut inflow), taken(&mut inflow)), (Some(true), None), "nothing comes behind it");
+        assert!(inflow.had_large());
+        inflow.begin_turn();
+        assert_eq!((taken(&mut inflow), inflow.had_large()), (Some(false), false));
     }
 
     #[test]

@@ -1,8 +1,9 @@
 //! Events in: whole POST bodies, all or nothing, and single events of WebSockets, grouped by the core that owns their
 //! session (contract §3, §4).
 //!
-//! A POST is a [`Job`]: first every line is parsed, a slice per turn so that a large body stalls nobody; only then is
-//! anything handed over, batch by batch, as fast as owners and consumers take it. The 202 follows the acknowledgement of
+//! A POST is a [`Job`]: first its lines are counted (`lines.rs`), then every line is parsed, slice by slice and each job in
+//! its turn, so that a large body stalls nobody; only then is it [`Ready`] and handed over, batch by batch and again each in
+//! its turn, as fast as owners and consumers take it from its publisher. The 202 follows the acknowledgement of
 //! every batch, and the evictions that these owe (`session_cap.rs`). A WebSocket's events are collected during a turn and
 //! handed over at its end, or before the next message of any connection that must not overtake them.
 //!
@@ -12,14 +13,17 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use memchr::{memchr, memchr_iter};
+use memchr::memchr;
 
 use crate::engine::service::{ConnId, CoreId, Response};
+use crate::wire::json::{JsonFault, JsonFaultKind};
 
 use super::barrier::Barrier;
 use super::claims::ClaimNote;
 use super::error::{Code, Fields, Refusal, json_response};
-use super::event::{Event, EventFault, Parser, Scope};
+use super::event::{Event, EventFault, Parser, Scope, SlicedParse};
+use super::inflow::LARGE_BYTES;
+use super::lines::{LINE_COST, LineCount, is_blank};
 use super::ownership::{OwnedBatch, OwnerInput, Receipt, Shared};
 use super::session_cap::{Answer, Settlement};
 
@@ -27,8 +31,12 @@ use super::session_cap::{Answer, Settlement};
 const BATCH_EVENTS: usize = if cfg!(test) { 4 } else { 256 };
 /// Bytes after which a batch is closed.
 const BATCH_BYTES: usize = 256 << 10;
-/// Bytes of bodies parsed per turn.
-const PARSE_BYTES_PER_TURN: usize = 256 << 10;
+/// Bytes of bodies parsed per turn; counting them and passing over blank lines has its share of that.
+pub(super) const PARSE_BYTES_PER_TURN: usize = 256 << 10;
+/// Bytes of a body parsed before it is another one's turn.
+const PARSE_BYTES_PER_JOB: usize = 32 << 10;
+/// Jobs offered to their owners per turn, one batch for each owner at a time.
+const OFFERS_PER_TURN: usize = 1024;
 
 /// How a body holds its events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,7 +50,10 @@ pub enum BodyKind {
 /// Batches for one owner, first to last.
 type Batches = VecDeque<Box<OwnedBatch>>;
 
-/// A POST on its way to the owners.
+/// Takes a publisher's batch for an owner, or gives it back.
+pub type Offer<'a> = dyn FnMut(ConnId, CoreId, Box<OwnedBatch>) -> Option<Box<OwnedBatch>> + 'a;
+
+/// A POST being parsed.
 #[derive(Debug)]
 struct Job {
     number: u64,
@@ -50,15 +61,35 @@ struct Job {
     fields: Fields,
     body: Vec<u8>,
     kind: BodyKind,
+    /// The first look at the body, until it is through.
+    count: Option<LineCount>,
     /// Bytes of the body parsed.
     at: usize,
     /// Lines parsed.
     line: u64,
+    /// The line being parsed, if that is a large one.
+    large: Option<LargeLine>,
     /// Events parsed.
     events: u32,
     /// By owner.
     batches: Vec<Batches>,
-    parsed: bool,
+}
+
+/// A POST on its way to the owners.
+#[derive(Debug)]
+struct Ready {
+    conn: ConnId,
+    /// By owner.
+    batches: Vec<Batches>,
+}
+
+/// A line that takes several turns.
+#[derive(Debug)]
+struct LargeLine {
+    bytes: usize,
+    /// With its end.
+    taken: usize,
+    parse: SlicedParse,
 }
 
 /// A POST whose batches are not all acknowledged.
@@ -71,16 +102,27 @@ struct Waiting {
     owed: usize,
 }
 
+/// What a turn of parsing came to.
+#[derive(Debug)]
+pub struct Parsed {
+    /// Answers to what is refused.
+    pub refused: Vec<(ConnId, Code, Response)>,
+    /// Bytes of the largest line.
+    pub largest: usize,
+}
+
 /// The ingest of one core.
 #[derive(Debug)]
 pub struct Ingest {
     jobs: VecDeque<Job>,
+    ready: VecDeque<Ready>,
     next_job: u64,
     /// By the number of the job.
     waiting: HashMap<u64, Waiting>,
     /// This turn's events of WebSockets, by owner.
     live: Vec<Batches>,
     live_events: usize,
+    live_bytes: usize,
     /// The events of WebSockets handed over before.
     barrier: Barrier,
 }
@@ -91,10 +133,12 @@ impl Ingest {
     pub fn new(cores: usize) -> Self {
         Self {
             jobs: VecDeque::new(),
+            ready: VecDeque::new(),
             next_job: 0,
             waiting: HashMap::new(),
             live: (0..cores).map(|_| Batches::new()).collect(),
             live_events: 0,
+            live_bytes: 0,
             barrier: Barrier::new(cores),
         }
     }
@@ -102,40 +146,33 @@ impl Ingest {
     /// Whether everything taken in is admitted.
     #[must_use]
     pub fn is_idle(&self) -> bool {
-        self.jobs.is_empty() && self.waiting.is_empty() && self.live_events == 0 && self.barrier.is_idle()
+        self.jobs.is_empty()
+            && self.ready.is_empty()
+            && self.waiting.is_empty()
+            && self.live_events == 0
+            && self.barrier.is_idle()
     }
 
-    /// Whether a job could go on, were there room.
+    /// Whether there is something to parse.
     #[must_use]
     pub fn has_jobs(&self) -> bool {
         !self.jobs.is_empty()
     }
 
+    /// Whether there is something to hand over, were there room.
+    #[must_use]
+    pub fn has_ready(&self) -> bool {
+        !self.ready.is_empty()
+    }
+
+    /// Bytes of this turn's events of WebSockets.
+    #[must_use]
+    pub fn live_bytes(&self) -> usize {
+        self.live_bytes
+    }
+
     /// Takes a body in.
-    ///
-    /// # Errors
-    /// It has more events than a batch may have, or none.
-    pub fn begin(
-        &mut self,
-        shared: &Shared,
-        conn: ConnId,
-        kind: BodyKind,
-        body: Vec<u8>,
-        fields: Fields,
-    ) -> Result<(), (Refusal, Fields)> {
-        let max = shared.limits.batch_events_max;
-        let lines = match kind {
-            BodyKind::Single => 1,
-            BodyKind::Lines => lines_with_text(&body, max + 1),
-        };
-        if lines > max {
-            let detail = format!("AEP_MAX_BATCH: more than {max} events in one batch");
-            return Err((Refusal::new(Code::TooManyEvents, detail), fields));
-        }
-        if lines == 0 || is_blank(&body) {
-            let empty = Refusal { line: Some(1), ..Refusal::new(Code::InvalidJson, "the body holds no event") };
-            return Err((empty, fields));
-        }
+    pub fn begin(&mut self, shared: &Shared, conn: ConnId, kind: BodyKind, body: Vec<u8>, fields: Fields) {
         let batches = (0..shared.cores()).map(|_| Batches::new()).collect();
         let number = self.next_job;
         self.next_job += 1;
@@ -145,52 +182,52 @@ impl Ingest {
             fields,
             body,
             kind,
+            count: Some(LineCount::default()),
             at: 0,
             line: 0,
+            large: None,
             events: 0,
             batches,
-            parsed: false,
         });
-        Ok(())
     }
 
-    /// Parses a turn's worth of bodies. Answers what is refused.
-    pub fn parse(&mut self, shared: &Shared, parser: &mut Parser) -> Vec<(ConnId, Code, Response)> {
+    /// Parses a turn's worth of bodies.
+    pub fn parse(&mut self, shared: &Shared, parser: &mut Parser) -> Parsed {
         let mut budget = PARSE_BYTES_PER_TURN;
-        let mut refused = Vec::new();
-        let mut index = 0;
-        while budget > 0 && index < self.jobs.len() {
-            let Some(job) = self.jobs.get_mut(index) else { break };
-            match job.parse(shared, parser, &mut budget) {
+        let (mut refused, mut largest) = (Vec::new(), 0);
+        while budget > 0
+            && let Some(mut job) = self.jobs.pop_front()
+        {
+            let given = budget.min(PARSE_BYTES_PER_JOB);
+            let (mut left, begun) = (given, job.at);
+            let parsed = job.parse(shared, parser, &mut left, &mut largest);
+            // The last line may be longer than what was left.
+            budget = budget.saturating_sub((given - left).max(job.at - begun));
+            match parsed {
                 Ok(Some(waiting)) => {
                     // Before anything is handed over: the first owner may acknowledge before the last one is reached.
                     self.waiting.insert(job.number, waiting);
-                    index += 1;
+                    self.ready.push_back(Ready { conn: job.conn, batches: job.batches });
                 }
-                Ok(None) => index += 1,
-                Err(refusal) => {
-                    if let Some(job) = self.jobs.remove(index) {
-                        refused.push((job.conn, refusal.code, refusal.response(job.fields)));
-                    }
-                }
+                Ok(None) => self.jobs.push_back(job),
+                Err(refusal) => refused.push((job.conn, refusal.code, refusal.response(job.fields))),
             }
         }
-        refused
+        Parsed { refused, largest }
     }
 
-    /// Hands batches over while `room` says that their owner takes more.
-    pub fn hand_over(
-        &mut self,
-        shared: &Shared,
-        room: &mut dyn FnMut(CoreId) -> bool,
-        take: &mut dyn FnMut(CoreId, OwnerInput),
-    ) {
-        let mut index = 0;
-        while let Some(job) = self.jobs.get_mut(index) {
-            if job.parsed && job.hand_over(shared, room, take) {
-                self.jobs.remove(index);
-            } else {
-                index += 1;
+    /// Offers batches to their owners, round after round, until none is taken in a whole one. `offer` is handed the
+    /// publisher, the owner and the batch; what it gives back keeps its place.
+    pub fn hand_over(&mut self, offer: &mut Offer<'_>) {
+        let mut refused = 0;
+        for _ in 0..OFFERS_PER_TURN {
+            if refused >= self.ready.len() {
+                return;
+            }
+            let Some(mut job) = self.ready.pop_front() else { return };
+            refused = if job.hand_over(offer) { 0 } else { refused + 1 };
+            if job.batches.iter().any(|batches| !batches.is_empty()) {
+                self.ready.push_back(job);
             }
         }
     }
@@ -233,7 +270,8 @@ impl Ingest {
     pub fn push_live(&mut self, shared: &Shared, event: Event<'_>, claim: Option<ClaimNote>) {
         let owner = owner_of(shared, &event);
         let Some(batches) = self.live.get_mut(usize::from(owner.0)) else { return };
-        let batch = open_batch(shared, batches, event.raw().len());
+        let bytes = event.raw().len();
+        let batch = open_batch(shared, batches, bytes);
         if batch.batch.is_empty() {
             batch.first_tick = 0;
         }
@@ -243,6 +281,7 @@ impl Ingest {
         batch.batch.push(event);
         batch.ordinals.push(u32::try_from(self.live_events).unwrap_or(u32::MAX));
         self.live_events += 1;
+        self.live_bytes += bytes;
     }
 
     /// Hands over what WebSockets have sent this turn.
@@ -251,7 +290,7 @@ impl Ingest {
             return;
         }
         let first_tick = shared.take_ticks(self.live_events);
-        self.live_events = 0;
+        (self.live_events, self.live_bytes) = (0, 0);
         for (owner, batches) in (0u16..).zip(&mut self.live) {
             for mut batch in batches.drain(..) {
                 batch.first_tick = first_tick;
@@ -264,41 +303,90 @@ impl Ingest {
 }
 
 impl Job {
+    /// Counts on; whether the body holds as many events as it may.
+    fn count(&mut self, events_max: usize, budget: &mut usize) -> Result<bool, Refusal> {
+        let Some(count) = &mut self.count else { return Ok(true) };
+        let enough = match self.kind {
+            BodyKind::Single => 1,
+            BodyKind::Lines => events_max.saturating_add(1),
+        };
+        match count.walk(&self.body, enough, budget) {
+            None => return Ok(false),
+            Some(0) => {
+                let empty = Refusal::new(Code::InvalidJson, "the body holds no event");
+                return Err(Refusal { line: Some(1), ..empty });
+            }
+            Some(lines) if lines > events_max => {
+                let detail = format!("AEP_MAX_BATCH: more than {events_max} events in one batch");
+                return Err(Refusal::new(Code::TooManyEvents, detail));
+            }
+            Some(_) => {}
+        }
+        self.count = None;
+        Ok(true)
+    }
+
     /// Parses on; with the last line, answers what the answer waits for.
-    fn parse(&mut self, shared: &Shared, parser: &mut Parser, budget: &mut usize) -> Result<Option<Waiting>, Refusal> {
-        if self.parsed {
+    fn parse(
+        &mut self,
+        shared: &Shared,
+        parser: &mut Parser,
+        budget: &mut usize,
+        largest: &mut usize,
+    ) -> Result<Option<Waiting>, Refusal> {
+        if !self.count(shared.limits.batch_events_max, budget)? {
             return Ok(None);
         }
-        while !self.parsed && *budget > 0 {
+        while self.at < self.body.len() && *budget > 0 {
             let rest = self.body.get(self.at..).unwrap_or_default();
-            let (line, taken) = match self.kind {
-                BodyKind::Single => (rest, rest.len()),
-                BodyKind::Lines => match memchr(b'\n', rest) {
-                    Some(end) => (rest.get(..end).unwrap_or_default(), end + 1),
-                    None => (rest, rest.len()),
+            let mut large = self.large.take();
+            let (bytes, taken) = match (&large, self.kind) {
+                (Some(line), _) => (line.bytes, line.taken),
+                (None, BodyKind::Single) => (rest.len(), rest.len()),
+                (None, BodyKind::Lines) => match memchr(b'\n', rest) {
+                    Some(end) => (end, end + 1),
+                    None => (rest.len(), rest.len()),
                 },
             };
+            let line = rest.get(..bytes).unwrap_or_default();
+            let number = self.line + 1;
+            let parsed = if bytes < LARGE_BYTES {
+                *budget = budget.saturating_sub(taken + LINE_COST);
+                if is_blank(line) { Err(BLANK) } else { parser.parse(line) }
+            } else {
+                let LargeLine { parse, .. } =
+                    large.get_or_insert_with(|| LargeLine { bytes, taken, parse: SlicedParse::default() });
+                match parse.walk(line, budget) {
+                    Ok(false) => {
+                        self.large = large;
+                        break;
+                    }
+                    Ok(true) => parser.finish(line, parse),
+                    Err(fault) => Err(fault),
+                }
+            };
             self.at += taken;
-            self.line += 1;
-            self.parsed = self.at >= self.body.len();
-            *budget = budget.saturating_sub(taken);
-            if !is_blank(line) {
-                let event = parser.parse(line).map_err(|fault| refusal_of(&fault, self.line))?;
-                if event.scope() == Scope::Command {
-                    let detail = "commands need a duplex binding: send them over /socket";
-                    let refusal = Refusal::new(Code::ControlRequiresDuplex, detail);
-                    return Err(Refusal { line: Some(self.line), ..refusal });
-                }
-                let owner = owner_of(shared, &event);
-                if let Some(batches) = self.batches.get_mut(usize::from(owner.0)) {
-                    let batch = open_batch(shared, batches, event.raw().len());
-                    batch.batch.push(event);
-                    batch.ordinals.push(self.events);
-                }
-                self.events += 1;
+            self.line = number;
+            *largest = taken.max(*largest);
+            let event = match parsed {
+                Ok(event) => event,
+                Err(EventFault::Json(JsonFault { kind: JsonFaultKind::Empty, .. })) => continue,
+                Err(fault) => return Err(refusal_of(&fault, self.line)),
+            };
+            if event.scope() == Scope::Command {
+                let detail = "commands need a duplex binding: send them over /socket";
+                let refusal = Refusal::new(Code::ControlRequiresDuplex, detail);
+                return Err(Refusal { line: Some(self.line), ..refusal });
             }
+            let owner = owner_of(shared, &event);
+            if let Some(batches) = self.batches.get_mut(usize::from(owner.0)) {
+                let batch = open_batch(shared, batches, event.raw().len());
+                batch.batch.push(event);
+                batch.ordinals.push(self.events);
+            }
+            self.events += 1;
         }
-        if !self.parsed {
+        if self.at < self.body.len() {
             return Ok(None);
         }
         self.body = Vec::new();
@@ -312,27 +400,26 @@ impl Job {
         let fields = std::mem::take(&mut self.fields);
         Ok(Some(Waiting { conn: self.conn, fields, missing, accepted: self.events, owed: 0 }))
     }
+}
 
-    /// Hands over what has room; whether all is handed over.
-    fn hand_over(
-        &mut self,
-        shared: &Shared,
-        room: &mut dyn FnMut(CoreId) -> bool,
-        take: &mut dyn FnMut(CoreId, OwnerInput),
-    ) -> bool {
-        let mut all = true;
-        debug_assert_eq!(self.batches.len(), shared.cores());
+impl Ready {
+    /// Offers the next batch of each owner; whether any was taken.
+    fn hand_over(&mut self, offer: &mut Offer<'_>) -> bool {
+        let mut taken = false;
         for (owner, batches) in (0u16..).map(CoreId).zip(&mut self.batches) {
-            while !batches.is_empty() && room(owner) {
-                if let Some(batch) = batches.pop_front() {
-                    take(owner, OwnerInput::Events(batch));
+            if let Some(batch) = batches.pop_front() {
+                match offer(self.conn, owner, batch) {
+                    None => taken = true,
+                    Some(batch) => batches.push_front(batch),
                 }
             }
-            all &= batches.is_empty();
         }
-        all
+        taken
     }
 }
+
+/// What parsing a line of white space comes to.
+const BLANK: EventFault = EventFault::Json(JsonFault { kind: JsonFaultKind::Empty, at: 0 });
 
 /// The owner that orders this event.
 fn owner_of(shared: &Shared, event: &Event<'_>) -> CoreId {
@@ -358,17 +445,4 @@ fn refusal_of(fault: &EventFault, line: u64) -> Refusal {
         EventFault::NotAnObject | EventFault::Undotted | EventFault::Invalid { .. } => Code::InvalidEvent,
     };
     Refusal { line: Some(line), ..Refusal::new(code, fault.to_string()) }
-}
-
-fn is_blank(line: &[u8]) -> bool {
-    line.iter().all(|b| matches!(b, b' ' | b'\t' | b'\r' | b'\n'))
-}
-
-/// Lines that are not blank, counted up to `enough`.
-fn lines_with_text(body: &[u8], enough: usize) -> usize {
-    let mut start = 0;
-    let ends = memchr_iter(b'\n', body).chain([body.len()]);
-    ends.filter(|end| !is_blank(body.get(std::mem::replace(&mut start, end + 1)..*end).unwrap_or_default()))
-        .take(enough)
-        .count()
 }

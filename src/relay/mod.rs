@@ -10,6 +10,7 @@
 //! The order inside [`Relay::on_turn`] is the life of an event: parse → hand over → admit → fan out → push runs → settle the
 //! session cap → 202.
 
+pub mod allowance;
 pub mod barrier;
 pub mod buffer;
 pub mod capture;
@@ -28,12 +29,14 @@ pub mod gather;
 pub mod index;
 pub mod inflow;
 pub mod ingest;
+mod lines;
 pub mod owner;
 pub mod ownership;
 pub mod pages;
 pub mod party;
 pub mod peer;
 pub mod position_log;
+pub mod publishing;
 pub mod reader;
 pub mod replay;
 pub mod session_cap;
@@ -47,25 +50,28 @@ pub mod subscription;
 mod testing;
 
 use std::borrow::Cow;
-use std::cell::Cell;
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime};
 
 use crate::base::time::Now;
-use crate::engine::service::{ConnId, CoreId, Ending, EventStreamOpen, Outbox, Response, WebSocketClose, Work};
+use crate::engine::service::{
+    Admits, ConnId, CoreId, Ending, EventStreamOpen, Mail, Outbox, Response, WebSocketClose, Work,
+};
 use crate::ops::metrics::{CoreMetrics, Endpoint, EvictionCause, RejectionCode, Request, StatusClass};
 use crate::wire::http1::chunk::StreamFraming;
 use crate::wire::websocket::close::CloseCode;
 
+use allowance::Allowances;
 use claims::ClaimedSessions;
 use error::{Code, Fields, Refusal, json_response};
 use event::Parser;
 use fanout::Delivery;
 use frames::Binding;
 use gather::{Answered, Asker, Gather, Gathered, Gatherings};
-use inflow::Inflow;
-use ingest::{BodyKind, Ingest};
+use inflow::{Inflow, LARGE_BYTES};
+use ingest::{BodyKind, Ingest, Parsed};
 use owner::{Destination, Owner};
 use ownership::{Command, OwnerInput};
 pub use ownership::{RelayMail, Shared};
@@ -74,6 +80,7 @@ use peer::ByConn;
 use reader::{Reader, Wanted};
 use session_cap::{Answer, SessionCap, Settlement, Step};
 use slow_consumer::REASON_SHUTDOWN;
+use socket::LargeMessage;
 use stream::AskBounds;
 
 /// Settlements gone on with in one go before the turn moves on to its flush.
@@ -87,6 +94,7 @@ pub struct Relay {
     started: SystemTime,
     parser: Parser,
     ingest: Ingest,
+    allowances: Allowances,
     session_cap: SessionCap,
     owner: Owner,
     inflow: Inflow,
@@ -96,6 +104,8 @@ pub struct Relay {
     opening: ByConn<Fields>,
     gatherings: Gatherings,
     metrics: Arc<CoreMetrics>,
+    /// Large messages of WebSockets, first to last.
+    messages: VecDeque<LargeMessage>,
     /// WebSockets not read on until there is room for events again.
     parked: Vec<ConnId>,
     /// Claims that lapsed in this turn, to be ended behind the events that displaced them.
@@ -113,6 +123,7 @@ impl Relay {
             core,
             parser: Parser::new(shared.fingerprinter.clone()),
             ingest: Ingest::new(shared.cores()),
+            allowances: Allowances::new(shared.limits.allowance_bytes()),
             session_cap: SessionCap::default(),
             owner: Owner::new(core, Arc::clone(&shared), Arc::clone(&metrics)),
             inflow: Inflow::default(),
@@ -121,6 +132,7 @@ impl Relay {
             opening: ByConn::default(),
             gatherings: Gatherings::default(),
             metrics,
+            messages: VecDeque::new(),
             parked: Vec::new(),
             lapsed: Vec::new(),
             commands: Vec::new(),
@@ -152,18 +164,8 @@ impl Relay {
     // ── what the gateway asks ──
 
     /// `POST /events` with a whole body: answered later.
-    pub fn on_events(
-        &mut self,
-        out: &mut dyn Outbox<RelayMail>,
-        conn: ConnId,
-        kind: BodyKind,
-        body: Vec<u8>,
-        fields: Fields,
-    ) {
-        if let Err((refusal, fields)) = self.ingest.begin(&self.shared, conn, kind, body, fields) {
-            self.rejected(refusal.code);
-            self.answer_publish(out, conn, refusal.response(fields));
-        }
+    pub fn on_events(&mut self, conn: ConnId, kind: BodyKind, body: Vec<u8>, fields: Fields) {
+        self.ingest.begin(&self.shared, conn, kind, body, fields);
     }
 
     /// `GET /stream`: answered once every owner knows the subscription.
@@ -240,6 +242,7 @@ impl Relay {
             && self.owner.is_idle()
             && self.inflow.is_empty()
             && self.gatherings.is_empty()
+            && self.messages.is_empty()
             && self.lapsed.is_empty()
             && self.commands.is_empty()
     }
@@ -260,11 +263,12 @@ impl Relay {
 
     /// A turn's worth of work.
     pub fn on_turn(&mut self, out: &mut dyn Outbox<RelayMail>) -> Work {
-        self.inflow.begin_turn();
         self.take_in(out);
-        for (conn, code, response) in self.ingest.parse(&self.shared, &mut self.parser) {
-            self.rejected(code);
-            self.answer_publish(out, conn, response);
+        if !self.inflow.had_large() {
+            self.read_messages(out);
+        }
+        if !self.inflow.had_large() {
+            self.parse(out);
         }
         self.hand_over(out);
         self.flush_live(out);
@@ -273,27 +277,35 @@ impl Relay {
         }
         self.gather(out);
         self.carry(out);
-        self.owner.run(&mut self.parser);
+        if !self.inflow.had_large() {
+            let largest = self.owner.run(&mut self.parser);
+            self.inflow.deal(largest);
+        }
         self.carry(out);
         self.reader.settle_all(out);
         self.end_claims_of_cut(out);
         self.settle_sessions(out);
-        self.inflow.publish(&self.shared);
+        self.inflow.begin_turn();
         self.release(out);
-        let reads_on = self.reader.has_requests() || !self.inflow.is_empty();
-        if self.owner.has_work() || self.session_cap.has_work() || self.gatherings.has_work() || reads_on {
+        let reads_on = self.reader.has_requests() || !self.inflow.is_empty() || !self.messages.is_empty();
+        let roles_go_on = self.owner.has_work() || self.session_cap.has_work() || self.gatherings.has_work();
+        if roles_go_on || reads_on || self.ingest.has_jobs() {
             Work::Left
-        } else if self.ingest.has_jobs() || !self.parked.is_empty() {
-            if self.has_room(out) { Work::Left } else { Work::Held }
+        } else if self.ingest.has_ready() || !self.parked.is_empty() {
+            if self.room(out) == Admits::Everything { Work::Left } else { Work::Held }
         } else {
             Work::Idle
         }
     }
 
-    /// Whether the owner takes more from other cores.
-    #[must_use]
-    pub fn takes_ingest(&self) -> bool {
-        self.owner.waiting_bytes() < self.shared.limits.stage_bytes()
+    /// Parses what has been posted.
+    fn parse(&mut self, out: &mut dyn Outbox<RelayMail>) {
+        let Parsed { refused, largest } = self.ingest.parse(&self.shared, &mut self.parser);
+        self.inflow.deal(largest);
+        for (conn, code, response) in refused {
+            self.rejected(code);
+            self.answer_publish(out, conn, response);
+        }
     }
 
     /// Mail from the relay of another core, or of this one.
@@ -309,7 +321,12 @@ impl Relay {
     /// Acts on what waits for the reader, as far as this turn may go.
     fn take_in(&mut self, out: &mut dyn Outbox<RelayMail>) {
         while let Some((from, mail, slice)) = self.inflow.take() {
+            let bytes = mail.weight();
             match mail {
+                RelayMail::Fanout(fanout) if bytes >= LARGE_BYTES && !self.reader.prepare(&fanout) => {
+                    self.inflow.pause(from, RelayMail::Fanout(fanout));
+                    return;
+                }
                 RelayMail::Fanout(fanout) => {
                     if self.reader.fan_out(out, &fanout, slice) == Delivery::Begun {
                         self.inflow.put_back(from, RelayMail::Fanout(fanout));
@@ -324,6 +341,7 @@ impl Relay {
                     self.act_on(out, from, mail);
                 }
             }
+            self.inflow.deal(bytes);
         }
     }
 
@@ -409,33 +427,6 @@ impl Relay {
         }
     }
 
-    /// Hands over what bodies hold, as far as owners and consumers take it.
-    fn hand_over(&mut self, out: &mut dyn Outbox<RelayMail>) {
-        if !self.ingest.has_jobs() || self.is_behind(out) {
-            return;
-        }
-        let Self { core, shared, ingest, owner, .. } = self;
-        let stage_bytes = shared.limits.stage_bytes();
-        let waiting_bytes = owner.waiting_bytes();
-        let handed_bytes = Cell::new(0);
-        let mut handed = Vec::new();
-        ingest.hand_over(
-            shared,
-            &mut |to| {
-                let here = to == *core;
-                handed_bytes.get() < stage_bytes && if here { waiting_bytes < stage_bytes } else { out.ingest_room(to) }
-            },
-            &mut |to, input| {
-                handed_bytes.set(handed_bytes.get() + input.weight());
-                handed.push((to, input));
-            },
-        );
-        out.admitted(handed_bytes.get());
-        for (to, input) in handed {
-            self.send_to_owner(out, to, input);
-        }
-    }
-
     /// Hands over what WebSockets sent, and ends claims that lapsed meanwhile.
     fn flush_live(&mut self, out: &mut dyn Outbox<RelayMail>) {
         let mut handed = Vec::new();
@@ -448,27 +439,6 @@ impl Relay {
             let owner = self.shared.owner_of(&session);
             let sessions = vec![Box::from(&*session)];
             self.send_to_owner(out, owner, OwnerInput::Unclaim { conn, sessions });
-        }
-    }
-
-    /// Whether this relay is behind with consumers that do read.
-    fn is_behind(&self, out: &dyn Outbox<RelayMail>) -> bool {
-        out.congested() || self.shared.is_some_reader_behind()
-    }
-
-    /// Whether events may come in: no consumer that reads is behind, and every owner has room.
-    fn has_room(&self, out: &dyn Outbox<RelayMail>) -> bool {
-        !self.is_behind(out)
-            && self.takes_ingest()
-            && self.shared.every_core().all(|core| core == self.core || out.ingest_room(core))
-    }
-
-    /// Reads on from parked WebSockets when there is room.
-    fn release(&mut self, out: &mut dyn Outbox<RelayMail>) {
-        if !self.parked.is_empty() && self.has_room(out) {
-            for conn in std::mem::take(&mut self.parked) {
-                out.resume(conn);
-            }
         }
     }
 

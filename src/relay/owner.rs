@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::base::segment_pool::SegmentPool;
-use crate::engine::service::{ConnId, CoreId};
+use crate::engine::service::{Admits, ConnId, CoreId};
 use crate::ops::metrics::{CommandOutcome, CoreMetrics, EvictionCause};
 
 use super::buffer::{Admission, NewEvent};
@@ -33,7 +33,10 @@ use super::pages;
 /// Events admitted in one go before the turn moves on to its flush; few in tests, so that the simulation meets its edges.
 const EVENTS_PER_TURN: usize = if cfg!(test) { 8 } else { 512 };
 /// Page requests served in one go.
-const PAGES_PER_TURN: usize = if cfg!(test) { 2 } else { 16 };
+const PAGES_PER_TURN: usize = if cfg!(test) { 4 } else { 16 };
+/// Bytes of events looked at in one go for all page requests together, whoever they are from; those that are left come
+/// first next time.
+const SCAN_BYTES_PER_TURN: usize = if cfg!(test) { pages::SCAN_BYTES } else { 8 * pages::SCAN_BYTES };
 
 /// Where an effect goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -126,10 +129,10 @@ impl Owner {
         self.inputs.push_back((from, input));
     }
 
-    /// Bytes of inputs not begun yet.
+    /// What there is room for beside inputs not begun yet and so many bytes more: a stage in all.
     #[must_use]
-    pub fn waiting_bytes(&self) -> usize {
-        self.waiting_bytes
+    pub fn room(&self, more: usize) -> Admits {
+        Admits::of(self.waiting_bytes + more, self.shared.limits.stage_bytes())
     }
 
     /// The next effect, in order.
@@ -149,14 +152,16 @@ impl Owner {
         !self.held && (self.current.is_some() || !self.inputs.is_empty())
     }
 
-    /// Acts on inputs until none is left, the budget of a turn is spent, or one is held.
-    pub fn run(&mut self, parser: &mut Parser) {
+    /// Acts on inputs until none is left, the budget of a turn is spent, or one is held. Answers the bytes of the largest
+    /// batch or page.
+    pub fn run(&mut self, parser: &mut Parser) -> usize {
+        let mut largest = 0;
         if self.held {
-            return;
+            return largest;
         }
-        let (mut events, mut bytes, mut pages) = (0, 0, 0);
+        let (mut events, mut bytes, mut pages, mut scanned) = (0, 0, 0, 0);
         let (bytes_max, page_bytes) = (self.shared.limits.stage_bytes(), self.shared.limits.page_bytes());
-        while events < EVENTS_PER_TURN && bytes < bytes_max && pages < PAGES_PER_TURN {
+        while events < EVENTS_PER_TURN && bytes < bytes_max && pages < PAGES_PER_TURN && scanned < SCAN_BYTES_PER_TURN {
             if let Some(mut current) = self.current.take() {
                 let begun = current.next;
                 let step = self.admit(&mut current);
@@ -164,16 +169,18 @@ impl Owner {
                 match step {
                     Step::Held => {
                         self.current = Some(current);
-                        return;
+                        return largest;
                     }
                     Step::Done => {
-                        bytes += current.batch.batch.weight();
+                        let weight = current.batch.batch.weight();
+                        bytes += weight;
+                        largest = weight.max(largest);
                         self.finish(current);
                     }
                 }
                 continue;
             }
-            let Some((from, input)) = self.inputs.pop_front() else { return };
+            let Some((from, input)) = self.inputs.pop_front() else { return largest };
             self.waiting_bytes -= input.weight();
             match input {
                 OwnerInput::Events(batch) => self.begin(from, batch),
@@ -196,6 +203,8 @@ impl Owner {
                 OwnerInput::ReadPage(request) => {
                     pages += 1;
                     let page = pages::read(&mut self.directory, parser, self.arrival, page_bytes, *request);
+                    scanned += page.scanned;
+                    largest = page.scanned.max(largest);
                     let unknown =
                         page.items.iter().filter(|item| matches!(item, pages::PageItem::Unknown { .. })).count();
                     if unknown > 0 {
@@ -210,6 +219,7 @@ impl Owner {
                 }
             }
         }
+        largest
     }
 
     fn begin(&mut self, from: CoreId, batch: Box<OwnedBatch>) {
@@ -453,3 +463,6 @@ const NO_CLAIMANT: &str = "no live connection claims this session";
 const SEVERAL_CLAIMANTS: &str = "several live connections claim this session";
 const NOT_ACCEPTED: &str = "the claimant does not declare this command in control.accepts";
 const TARGET_GONE: &str = "the claimant's connection could not take the command";
+
+#[cfg(test)]
+mod tests;

@@ -61,8 +61,6 @@ pub struct Shared {
     /// Subscriptions refused for these.
     refusals: Seldom,
     tick: AtomicU64,
-    /// Cores before whose readers more waits than a stage holds (`inflow.rs`).
-    readers_behind: AtomicUsize,
     /// Sessions held, less the evictions claimed and not made yet. Below 0 for a moment if the byte budget takes what
     /// was claimed.
     sessions: AtomicIsize,
@@ -90,7 +88,6 @@ impl Shared {
             remembered_bytes: AtomicUsize::new(0),
             refusals: Seldom::default(),
             tick: AtomicU64::new(1),
-            readers_behind: AtomicUsize::new(0),
             sessions: AtomicIsize::new(0),
             oldest: (0..cores).map(|_| AtomicU64::new(NO_SESSION)).collect(),
             owner_keys: (random(), random()),
@@ -151,21 +148,6 @@ impl Shared {
     #[cfg(test)]
     pub(super) fn remembers_nothing(&self) -> bool {
         self.remembered_bytes.load(Ordering::Relaxed) == 0
-    }
-
-    /// Whether some core's reader is behind with its mail: publishers wait.
-    #[must_use]
-    pub fn is_some_reader_behind(&self) -> bool {
-        self.readers_behind.load(Ordering::Relaxed) > 0
-    }
-
-    /// A core's reader has fallen behind, or has caught up.
-    pub fn reader_is_behind(&self, is_behind: bool) {
-        if is_behind {
-            self.readers_behind.fetch_add(1, Ordering::Relaxed);
-        } else {
-            self.readers_behind.fetch_sub(1, Ordering::Relaxed);
-        }
     }
 
     /// Takes `events` consecutive recency ticks; answers the first.

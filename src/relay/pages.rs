@@ -9,7 +9,8 @@
 //!   session's in the order of arrival. The replay ends with a round behind which nothing has arrived: that page is
 //!   answered through the same FIFO lane as live events, so what comes behind it is live and nothing falls between.
 //!
-//! Work of one page is bounded by what is scanned, not by what matches. Sessions that the filter rules out by name are
+//! Work of one page is bounded by what is looked at, not by what matches ([`SCAN_BYTES`]); all pages of a core's turn together
+//! are, too ([`super::owner`]), so that fifty replays that match nothing cost a turn no more than one. Sessions that the filter rules out by name are
 //! passed over: nothing of them is read, and none of their gaps is told.
 
 use std::collections::VecDeque;
@@ -22,7 +23,9 @@ use super::filter::Filter;
 use super::ownership::{SessionNote, SubRef};
 
 /// Bytes of events looked at for one page, matching or not; few in tests, so that the simulation meets its edges.
-const SCAN_BYTES: usize = if cfg!(test) { 4 << 10 } else { 1 << 20 };
+pub(super) const SCAN_BYTES: usize = if cfg!(test) { 4 << 10 } else { 64 << 10 };
+/// What an event or a session that is passed over costs, in bytes of that.
+const PASS_COST: usize = 16;
 
 /// Where a subscription asked to resume in one session.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -178,6 +181,8 @@ pub struct Page {
     pub next: Option<Cursor>,
     /// The owner's newest arrival number when the page was read.
     pub arrival: u64,
+    /// Bytes that were looked at for it.
+    pub scanned: usize,
     /// What it holds, in order.
     pub items: Vec<PageItem>,
     bytes: Vec<u8>,
@@ -198,6 +203,12 @@ impl Page {
         bytes.clear();
         bytes.shrink_to(2 * bytes_max);
         PageMemory { items, bytes }
+    }
+
+    /// A page that holds bytes and no item.
+    #[cfg(test)]
+    pub(super) fn of_bytes(sub: SubRef, bytes: Vec<u8>) -> Self {
+        Self { sub, next: None, arrival: 0, scanned: 0, items: Vec::new(), bytes }
     }
 
     /// Bytes the page keeps alive.
@@ -261,9 +272,9 @@ pub fn read(
         }
         phase = Phase::CatchingUp { after: behind, until: arrival, walk: Walk::BEGINNING };
     };
-    let Writer { items, bytes, .. } = reading.writer;
+    let Writer { items, bytes, scanned, .. } = reading.writer;
     let next = next.map(|phase| Cursor { snapshot, announce, live, phase });
-    Page { sub, next, arrival, items, bytes }
+    Page { sub, next, arrival, scanned, items, bytes }
 }
 
 /// One page being read.
@@ -303,6 +314,7 @@ impl Reading<'_> {
         let writer = &mut self.writer;
         let end =
             self.directory.page(session, start, self.snapshot, writer.room(), &mut |stored| writer.event(&stored));
+        self.writer.pass(end.map_or(0, |end| end.passed));
         match end {
             Some(end) if !end.finished => Some((asked, Some(end.next))),
             _ => {
@@ -341,6 +353,7 @@ impl Reading<'_> {
         let (session, at) = walk.next(self.directory)?;
         let (name, buffer) = (self.directory.name(session)?, self.directory.buffer(session)?);
         if !self.writer.filter.admits_session(name) {
+            self.writer.pass(0);
             return Some(Walk { done: Some(session), at: None });
         }
         let start = at.unwrap_or_else(|| buffer.marks().replay_all());
@@ -349,6 +362,7 @@ impl Reading<'_> {
         let writer = &mut self.writer;
         let end =
             self.directory.page(session, start, self.snapshot, writer.room(), &mut |stored| writer.event(&stored));
+        self.writer.pass(end.map_or(0, |end| end.passed));
         Some(Walk::behind(session, &end?))
     }
 
@@ -412,9 +426,14 @@ impl Writer<'_> {
         self.bytes.len() >= self.bytes_max || self.scanned >= SCAN_BYTES
     }
 
-    /// Bytes it still takes.
+    /// Bytes it still takes: of what matches and of what is looked at.
     fn room(&self) -> usize {
-        self.bytes_max.saturating_sub(self.bytes.len())
+        self.bytes_max.saturating_sub(self.bytes.len()).min(SCAN_BYTES.saturating_sub(self.scanned))
+    }
+
+    /// Counts a session, and events of it that were passed over.
+    fn pass(&mut self, events: usize) {
+        self.scanned += PASS_COST * (1 + events);
     }
 
     fn append(&mut self, bytes: &[u8]) -> (u32, u32) {

@@ -218,7 +218,7 @@ impl Reader {
                             {
                                 continue;
                             }
-                            self.frames.next_event();
+                            self.frames.next_event(None);
                             self.frames.append(&mut frames, &event, binding, ceiling);
                         }
                     }

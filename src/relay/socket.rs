@@ -1,7 +1,8 @@
 //! `/socket`: what a WebSocket message means (contract §6). Hello first, then events and frames, acted on in order.
 //!
 //! A message whose answer needs other cores (`subscribe`, `roster`, a command, a `ping` behind events) parks its
-//! connection until the answer is out, so that answers keep the order of the messages.
+//! connection until the answer is out, so that answers keep the order of the messages. So does a large message, which is
+//! read over several turns; it is acted on even if its connection has gone meanwhile.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -17,16 +18,26 @@ use super::Relay;
 use super::claims::{ClaimNote, ClaimedSessions};
 use super::discovery;
 use super::error::{Code, Refusal};
-use super::event::{Batch, Capture, Event, EventFault, Scope};
+use super::event::{Batch, Capture, Event, EventFault, Scope, SlicedParse};
 use super::filter::Filter;
 use super::frame::{self, ClientFrame};
 use super::frames::Binding;
 use super::gather::Asker;
+use super::inflow::LARGE_BYTES;
+use super::ingest::PARSE_BYTES_PER_TURN;
 use super::ownership::{Command, REMEMBERS_TOO_MUCH, RelayMail};
 use super::party::{Hello, HelloFault, Party};
 use super::reader::Wanted;
 use super::stream;
 use super::subscription::From;
+
+/// A message that takes several turns to be read.
+#[derive(Debug)]
+pub(super) struct LargeMessage {
+    conn: ConnId,
+    text: Vec<u8>,
+    parse: SlicedParse,
+}
 
 impl Relay {
     /// A WebSocket has been opened.
@@ -61,7 +72,45 @@ impl Relay {
             self.on_hello(out, conn, text);
             return Flow::Continue;
         }
-        match self.parser.parse(text) {
+        if text.len() >= LARGE_BYTES {
+            self.messages.push_back(LargeMessage { conn, text: text.to_vec(), parse: SlicedParse::default() });
+            self.await_answer(conn);
+            return Flow::Park;
+        }
+        self.on_text(out, conn, text, None)
+    }
+
+    /// Reads on in large messages, and acts on the first that is read.
+    pub(super) fn read_messages(&mut self, out: &mut dyn Outbox<RelayMail>) {
+        let mut budget = PARSE_BYTES_PER_TURN;
+        let Some(message) = self.messages.front_mut() else { return };
+        // Who has sent something that is no event is told below.
+        if message.parse.walk(&message.text, &mut budget) == Ok(false) {
+            return;
+        }
+        let Some(LargeMessage { conn, text, parse }) = self.messages.pop_front() else { return };
+        if let Some(party) = self.parties.get_mut(conn) {
+            party.awaiting = false;
+        }
+        self.inflow.deal(text.len());
+        if self.on_text(out, conn, &text, Some(parse)) == Flow::Continue {
+            out.resume(conn);
+        }
+    }
+
+    /// Acts on a text; a large one has been read already.
+    fn on_text(
+        &mut self,
+        out: &mut dyn Outbox<RelayMail>,
+        conn: ConnId,
+        text: &[u8],
+        sliced: Option<SlicedParse>,
+    ) -> Flow {
+        let parsed = match &sliced {
+            Some(sliced) => self.parser.finish(text, sliced),
+            None => self.parser.parse(text),
+        };
+        match parsed {
             Ok(event) if event.scope() == Scope::Command => {
                 let mut batch = Batch::default();
                 batch.push(event);
@@ -78,9 +127,10 @@ impl Relay {
                     }
                     None => None,
                 };
+                let bytes = event.raw().len();
                 self.ingest.push_live(&self.shared, event, claim);
                 self.lapse_claims(out, conn);
-                if !self.has_room(out) {
+                if !self.allowances.goes_on(self.room(out), conn, bytes, out.now()) {
                     self.parked.push(conn);
                     return Flow::Park;
                 }

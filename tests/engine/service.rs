@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use aep_relay::engine::service::{
-    ConnId, CoreId, Ending, EventStreamOpen, Flow, HttpFault, Lane, Mail, Message, Outbox, Pushed, Response, Run,
-    Service, Verdict, WebSocketClose, WebSocketUpgrade, Work,
+    Admits, ConnId, CoreId, Ending, EventStreamOpen, Flow, HttpFault, Lane, Mail, Message, Outbox, Pushed, Response,
+    Run, Service, Verdict, WebSocketClose, WebSocketUpgrade, Work,
 };
 use aep_relay::limits::STANDSTILL_MIN;
 use aep_relay::wire::http1::{RequestHead, StreamFraming};
@@ -221,6 +221,10 @@ impl Service for Demo {
 
     fn takes_ingest(&self) -> bool {
         true
+    }
+
+    fn admits(&self) -> Admits {
+        Admits::Everything
     }
 
     fn on_mail(&mut self, out: Out<'_>, _from: CoreId, mail: Letter) {

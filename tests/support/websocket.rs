@@ -231,6 +231,11 @@ impl Ws {
         self.http.expect_end();
     }
 
+    /// The connection alone, for bytes as they are.
+    pub fn into_http(self) -> Http {
+        self.http
+    }
+
     /// Everything sent so far has been acted on: messages are answered in order, so the pong comes behind it.
     /// Whatever else arrives before it fails.
     #[track_caller]

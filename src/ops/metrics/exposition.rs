@@ -9,7 +9,7 @@ use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet, text};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
 
-use super::value::Kind;
+use super::value::{BUCKETS, Kind};
 use super::{CoreMetrics, ROWS, Row, Sample};
 use crate::ops::log;
 
@@ -54,15 +54,23 @@ fn encode_row(encoder: &mut DescriptorEncoder<'_>, row: &Row, cores: &[Arc<CoreM
     let metric_type = match kind {
         Kind::Counter => MetricType::Counter,
         Kind::Gauge => MetricType::Gauge,
+        Kind::Histogram => MetricType::Histogram,
     };
     // A doc comment's text begins with a space.
     let mut metric = encoder.encode_descriptor(row.name, row.help.trim_start(), None, metric_type)?;
+    if kind == Kind::Histogram {
+        let mut values: Vec<u64> = sum(row, cores).iter().map(|sample| sample.value).collect();
+        let seconds = values.pop().unwrap_or(0) as f64 / 1e6;
+        let ends = BUCKETS.into_iter().chain([f64::INFINITY]);
+        let buckets: Vec<(f64, u64)> = ends.zip(values.iter().copied()).collect();
+        return metric.encode_histogram::<NoLabelSet>(seconds, values.iter().sum(), &buckets, None);
+    }
     let mut line = |labels: &[(&str, String)], value: u64| {
         let labels = labels.iter().map(|(name, member)| (*name, member.as_str())).collect::<Vec<_>>();
         let mut metric = metric.encode_family(&labels)?;
         match kind {
             Kind::Counter => metric.encode_counter::<NoLabelSet, u64, u64>(&value, None),
-            Kind::Gauge => metric.encode_gauge(&value),
+            Kind::Gauge | Kind::Histogram => metric.encode_gauge(&value),
         }
     };
     if row.name == BY_CORE {

@@ -1,4 +1,4 @@
-//! The values a core counts in: counters and gauges, single or one per member of a label.
+//! The values a core counts in: counters and gauges, single or one per member of a label, and histograms of times.
 //!
 //! One writer each, any number of readers: a change is a relaxed load and a relaxed store, without a locked
 //! instruction. A second writer would lose changes, so a value belongs to its core's thread. Readers see each value
@@ -7,6 +7,7 @@
 use std::fmt;
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use super::labels::Label;
 
@@ -102,6 +103,32 @@ impl<L: Label> Gauges<L> {
     }
 }
 
+/// Upper ends of the buckets of a [`Histogram`], seconds; what is longer goes into one more.
+pub(super) const BUCKETS: [f64; 12] = [0.0001, 0.0003, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0];
+/// The same in microseconds.
+const BUCKETS_US: [u64; BUCKETS.len()] =
+    [100, 300, 1_000, 2_000, 5_000, 10_000, 20_000, 50_000, 100_000, 200_000, 500_000, 1_000_000];
+
+/// How many times took how long.
+#[derive(Debug, Default)]
+pub struct Histogram {
+    /// One more than [`BUCKETS`].
+    counts: [Counter; BUCKETS.len() + 1],
+    sum_us: Counter,
+}
+
+impl Histogram {
+    /// Counts one time.
+    pub fn observe(&self, time: Duration) {
+        let us = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+        let bucket = BUCKETS_US.iter().position(|end| us <= *end).unwrap_or(BUCKETS_US.len());
+        if let Some(count) = self.counts.get(bucket) {
+            count.increment();
+        }
+        self.sum_us.add(us);
+    }
+}
+
 /// One value per member of a label, in the order of [`Label::members`].
 struct PerMember<V, L> {
     values: Box<[V]>,
@@ -140,11 +167,15 @@ macro_rules! per_member_traits {
 }
 per_member_traits!(Counters, Gauges);
 
-/// Whether a value only rises.
+/// What the samples of a value mean.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
+    /// It only rises.
     Counter,
+    /// It rises and falls.
     Gauge,
+    /// A count for each of [`BUCKETS`] and for what is longer, then the sum of all times in microseconds.
+    Histogram,
 }
 
 /// One line's worth of a value.
@@ -177,6 +208,17 @@ impl Value for Gauge {
 
     fn samples(&self) -> Vec<Sample> {
         vec![Sample { labels: Vec::new(), value: self.value() }]
+    }
+}
+
+impl Value for Histogram {
+    fn kind(&self) -> Kind {
+        Kind::Histogram
+    }
+
+    fn samples(&self) -> Vec<Sample> {
+        let values = self.counts.iter().chain([&self.sum_us]).map(Counter::value);
+        values.map(|value| Sample { labels: Vec::new(), value }).collect()
     }
 }
 
@@ -218,6 +260,19 @@ mod tests {
         assert_eq!(gauges.value(ConnectionKind::Http), 0);
         gauges.lower(ConnectionKind::WebSocket);
         assert_eq!(gauges.value(ConnectionKind::WebSocket), 0);
+    }
+
+    #[test]
+    fn a_time_falls_into_the_first_bucket_that_takes_it() {
+        for (seconds, us) in BUCKETS.into_iter().zip(BUCKETS_US) {
+            assert_eq!(Duration::from_secs_f64(seconds), Duration::from_micros(us));
+        }
+        let histogram = Histogram::default();
+        for us in [0, 100, 101, 10_000, 1_000_001] {
+            histogram.observe(Duration::from_micros(us));
+        }
+        let values: Vec<u64> = histogram.samples().iter().map(|sample| sample.value).collect();
+        assert_eq!(values, [2, 1, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 1, 1_010_202]);
     }
 
     #[test]

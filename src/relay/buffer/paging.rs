@@ -44,6 +44,8 @@ pub struct PageEnd<C> {
     pub next: C,
     /// Whether nothing is left to serve.
     pub finished: bool,
+    /// Events passed over on the way.
+    pub passed: usize,
 }
 
 /// An event out of the buffer.
@@ -145,17 +147,19 @@ impl SessionBuffer {
             Some(given) => key <= given,
             None => cursor.from.is_some_and(|from| key.placement < Some(from)),
         };
+        let mut passed = 0;
         for entry in self.table.ascending(is_before) {
             let at_or_below = cursor.from.is_some() && entry.position().is_some_and(|own| Some(own) <= cursor.from);
             if entry.arrival > arrived_until || at_or_below {
+                passed += 1;
                 continue;
             }
             if !serving.serve(entry, entry.arrival) {
-                return PageEnd { next, finished: false };
+                return PageEnd { next, finished: false, passed };
             }
             next.given = Some(entry.key());
         }
-        PageEnd { next, finished: true }
+        PageEnd { next, finished: true, passed }
     }
 
     /// Serves the next events in the order in which they arrived, forwarded duplicates at their own turn again, no later
@@ -173,12 +177,12 @@ impl SessionBuffer {
         let mut serving = self.serving(pool, bytes_max, scratch, visit);
         for (number, entry) in self.table.arrived(cursor.after).take_while(|&(number, _)| number <= arrived_until) {
             if !serving.serve(entry, number) {
-                return PageEnd { next, finished: false };
+                return PageEnd { next, finished: false, passed: 0 };
             }
             next.after = number;
         }
         next.after = next.after.max(arrived_until);
-        PageEnd { next, finished: true }
+        PageEnd { next, finished: true, passed: 0 }
     }
 
     fn serving<'a>(

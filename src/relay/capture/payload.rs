@@ -1,34 +1,20 @@
-//! The payload of a registered type at a lower level (contract §5).
+//! The payload of a registered type at a lower level (contract §5): what becomes of each of its members.
 //!
-//! One walk down the paths of the type's fields. All fields still in play share the joined names walked so far, so the
-//! state of the walk is that one prefix; it recurses no deeper than the longest path and looks into nothing that no path
-//! leads to.
+//! All fields still in play share the joined names walked so far, so the state of a walk down their paths is that one prefix;
+//! it goes no deeper than the longest path and looks into nothing that no path leads to.
 //!
 //! Names are compared joined and unescaped: a member called `a.b` is as good as `b` inside `a`, and what lies beneath a
 //! field by name (`result.text` for `result`) shares its fate, for some reader will take it for a part of the field.
-//!
-//! Hostile repetition: the sentence and the label are written once per object, later copies go. Otherwise a megabyte of
-//! two-byte labels beside a megabyte of `id` would become a terabyte.
 
 use std::borrow::Cow;
 
 use super::annotations::{Below, Field};
-use super::splice::{Container, elements, members};
 use crate::relay::event::{Attribute, Capture, Event};
 use crate::wire::json::{self, Kind, Value};
 
-/// What lowers one event's payload.
-#[derive(Debug)]
-pub(super) struct Payload<'e> {
-    agent: &'e str,
-    subject: Option<&'e str>,
-    fields: &'static [Field],
-    level: Capture,
-}
-
 /// What becomes of a member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Verdict {
+pub(super) enum Verdict {
     Keep,
     Remove,
     /// It is a field that is replaced or thinned out.
@@ -41,94 +27,41 @@ enum Verdict {
     Array(&'static str),
 }
 
-impl<'e> Payload<'e> {
-    pub(super) fn new(event: &Event<'e>, fields: &'static [Field], level: Capture) -> Self {
-        Self { agent: event.agent(), subject: event.attribute(Attribute::Subject), fields, level }
-    }
-
-    /// Writes `data` lowered.
-    pub(super) fn write(&self, data: Value<'_>, out: &mut Vec<u8>) {
-        self.object(data, "", out);
-    }
-
-    /// Writes an object whose members' joined names begin with `at`.
-    fn object(&self, object: Value<'_>, at: &'static str, out: &mut Vec<u8>) {
-        let mut container = Container::open(object, out);
-        let mut replaced = false;
-        for (member, segment) in members(object) {
-            let value = member.value;
-            match (self.verdict(at, &name(member.name)), value.kind) {
-                (Verdict::Keep, _) | (Verdict::Entry, Kind::Number | Kind::True | Kind::False) => {
-                    segment.write(container.part());
-                }
-                (Verdict::Object(at), Kind::Object) => {
-                    segment.write_around(container.part(), |out| self.object(value, at, out));
-                }
-                (Verdict::Array(at), Kind::Array) => {
-                    segment.write_around(container.part(), |out| self.array(value, at, out));
-                }
-                (Verdict::Lower(Below::Values), Kind::Object) => {
-                    segment.write_around(container.part(), |out| values(value, out));
-                }
-                (Verdict::Lower(Below::Prompt), Kind::String) if !replaced => {
-                    replaced = true;
-                    segment.write_around(container.part(), |out| self.prompt(object, out));
-                }
-                (Verdict::Lower(Below::Label), _) if !replaced => {
-                    replaced = true;
-                    if let Some(id) = last(object, "id").and_then(scalar_text) {
-                        segment.write_around(container.part(), |out| quote(id, out));
-                    }
-                }
+/// What becomes of the member called `name` where the joined names so far are `at`.
+pub(super) fn verdict(fields: &[Field], level: Capture, at: &str, name: &str) -> Verdict {
+    for field in fields.iter().filter(|field| field.minimum > level) {
+        let Some(rest) = field.path.strip_prefix(at) else { continue };
+        // Nearly every member of a large payload is none of these.
+        if name.bytes().next() != rest.bytes().next() {
+            continue;
+        }
+        if let Some(inside) = rest.strip_prefix(name) {
+            if inside.is_empty() {
+                return lowered(field.below, rest);
+            }
+            if let Some(at) = inside.strip_prefix("[].").and_then(|deeper| field.path.strip_suffix(deeper)) {
+                return Verdict::Array(at);
+            }
+            if let Some(at) = inside.strip_prefix('.').and_then(|deeper| field.path.strip_suffix(deeper)) {
+                return Verdict::Object(at);
+            }
+        } else if let Some(beneath) = name.strip_prefix(rest) {
+            match field.below {
+                Below::Values if beneath.starts_with('.') => return Verdict::Entry,
+                _ if beneath.starts_with(['.', '[']) => return Verdict::Remove,
                 _ => {}
             }
         }
-        container.close();
     }
+    Verdict::Keep
+}
 
-    /// Writes an array of objects; items of any other kind go.
-    fn array(&self, array: Value<'_>, at: &'static str, out: &mut Vec<u8>) {
-        let mut container = Container::open(array, out);
-        for (element, segment) in elements(array) {
-            if element.kind == Kind::Object {
-                segment.write_around(container.part(), |out| self.object(element, at, out));
-            }
-        }
-        container.close();
-    }
-
-    /// What becomes of the member called `name` where the joined names so far are `at`.
-    fn verdict(&self, at: &str, name: &str) -> Verdict {
-        for field in self.fields.iter().filter(|field| field.minimum > self.level) {
-            let Some(rest) = field.path.strip_prefix(at) else { continue };
-            if let Some(inside) = rest.strip_prefix(name) {
-                if inside.is_empty() {
-                    return lowered(field.below, rest);
-                }
-                if let Some(at) = inside.strip_prefix("[].").and_then(|deeper| field.path.strip_suffix(deeper)) {
-                    return Verdict::Array(at);
-                }
-                if let Some(at) = inside.strip_prefix('.').and_then(|deeper| field.path.strip_suffix(deeper)) {
-                    return Verdict::Object(at);
-                }
-            } else if let Some(beneath) = name.strip_prefix(rest) {
-                match field.below {
-                    Below::Values if beneath.starts_with('.') => return Verdict::Entry,
-                    _ if beneath.starts_with(['.', '[']) => return Verdict::Remove,
-                    _ => {}
-                }
-            }
-        }
-        Verdict::Keep
-    }
-
-    /// Writes the sentence that stands for a prompt. A `kind` that is no text counts as missing.
-    fn prompt(&self, data: Value<'_>, out: &mut Vec<u8>) {
-        let kind = last(data, "kind").and_then(|kind| json::unescape(kind.raw_string()?).ok());
-        let kind = kind.as_deref().unwrap_or("attention");
-        let subject = self.subject.map_or(String::new(), |subject| format!(": {subject}"));
-        json::write_string(out, &format!("{} requests {kind}{subject}", self.agent));
-    }
+/// Writes the sentence that stands for a prompt beside this `kind`. One that is no text counts as missing.
+pub(super) fn prompt(event: &Event<'_>, kind: Option<Value<'_>>, out: &mut Vec<u8>) {
+    let kind = kind.and_then(|kind| json::unescape(kind.raw_string()?).ok());
+    let kind = kind.as_deref().unwrap_or("attention");
+    let subject = event.attribute(Attribute::Subject).map_or(String::new(), |subject| format!(": {subject}"));
+    json::write_string(out, &format!("{} requests {kind}{subject}", event.agent()));
 }
 
 /// The verdict on a field itself, which its last names `rest` led to. A label whose name spells out the arrays it should
@@ -141,24 +74,8 @@ fn lowered(below: Below, rest: &str) -> Verdict {
     }
 }
 
-/// Writes the numbers and booleans of an object.
-fn values(object: Value<'_>, out: &mut Vec<u8>) {
-    let mut container = Container::open(object, out);
-    for (member, segment) in members(object) {
-        if matches!(member.value.kind, Kind::Number | Kind::True | Kind::False) {
-            segment.write(container.part());
-        }
-    }
-    container.close();
-}
-
-/// The value of the last member of that name: the one most parsers take.
-fn last<'a>(object: Value<'a>, wanted: &str) -> Option<Value<'a>> {
-    object.members().filter(|member| name(member.name) == wanted).last().map(|member| member.value)
-}
-
 /// What an `id` reads as inside quotes: a string as written, a number or boolean by its text.
-fn scalar_text(value: Value<'_>) -> Option<&str> {
+pub(super) fn scalar_text(value: Value<'_>) -> Option<&str> {
     match value.kind {
         Kind::String => value.raw_string(),
         Kind::Number | Kind::True | Kind::False => Some(value.text),
@@ -166,15 +83,9 @@ fn scalar_text(value: Value<'_>) -> Option<&str> {
     }
 }
 
-fn quote(raw: &str, out: &mut Vec<u8>) {
-    out.push(b'"');
-    out.extend_from_slice(raw.as_bytes());
-    out.push(b'"');
-}
-
 /// A member's name without escapes. In a payload a lone surrogate is legal; no path holds one, so it is enough that what
 /// stands before it is kept.
-fn name(raw: &str) -> Cow<'_, str> {
+pub(super) fn name(raw: &str) -> Cow<'_, str> {
     json::unescape(raw).unwrap_or_else(|_| {
         let mut text = String::new();
         if json::unescape_into(raw, &mut text).is_err() {

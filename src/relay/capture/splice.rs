@@ -1,143 +1,105 @@
 //! Writing a JSON container again without some of its parts, every other byte as it was.
 //!
-//! A [`Segment`] is what stands between two separators of a container: a member or an element with the white space
-//! around it. A container is its segments joined by commas, so leaving some out needs no care for theirs.
+//! A [`Part`] is what stands between two separators of a container: a member or an element with the white space around it.
+//! A container is its parts joined by commas, so leaving some out needs no care for theirs.
+//!
+//! Whoever writes says what becomes of a part before its value is walked, and a container inside it is written on the same
+//! walk. So each byte is looked at once, however deep the parts lie that go: an event may be one of the largest size. A
+//! container is kept as positions in the text, so that a walk can stop anywhere and go on later.
 
-use std::ops::Range;
+use crate::wire::json::{self, Kind};
 
-use crate::wire::json::{Kind, Member, Value};
-
-/// One part of a container, as written.
-#[derive(Debug, Clone)]
-pub(super) struct Segment<'a> {
-    text: &'a str,
-    /// Where its value stands in `text`.
-    value: Range<usize>,
+/// One part of a container.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Part<'a> {
+    /// A member's name as written; empty for an element.
+    pub(super) name: &'a str,
+    /// What its value is.
+    pub(super) kind: Kind,
+    /// Where it stands.
+    pub(super) span: PartSpan,
 }
 
-impl Segment<'_> {
-    /// Copies it.
-    pub(super) fn write(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(self.text.as_bytes());
-    }
-
-    /// Copies all of it but its value, which `value` writes.
-    pub(super) fn write_around(&self, out: &mut Vec<u8>, value: impl FnOnce(&mut Vec<u8>)) {
-        out.extend_from_slice(self.text.get(..self.value.start).unwrap_or_default().as_bytes());
-        value(out);
-        out.extend_from_slice(self.text.get(self.value.end..).unwrap_or_default().as_bytes());
-    }
+/// Where a part begins, behind a separator, and its value.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct PartSpan {
+    pub(super) from: usize,
+    pub(super) value: usize,
 }
 
-/// The members of an object, each with its segment.
-pub(super) fn members<'a>(object: Value<'a>) -> impl Iterator<Item = (Member<'a>, Segment<'a>)> {
-    let mut behind = 1;
-    object.members().map(move |member| (member, segment(object, &mut behind, member.value)))
-}
-
-/// The elements of an array, each with its segment.
-pub(super) fn elements<'a>(array: Value<'a>) -> impl Iterator<Item = (Value<'a>, Segment<'a>)> {
-    let mut behind = 1;
-    array.elements().map(move |element| (element, segment(array, &mut behind, element)))
-}
-
-/// The segment around `value` that begins at `behind`, just behind a separator; moves `behind` the next one.
-fn segment<'a>(container: Value<'a>, behind: &mut usize, value: Value<'a>) -> Segment<'a> {
-    let range = value.range();
-    let (start, end) = (range.start - container.start, range.end - container.start);
-    let rest = container.text.get(end..).unwrap_or_default();
-    let separator = end + (rest.len() - rest.trim_start().len());
-    let from = std::mem::replace(behind, separator + 1);
-    Segment { text: container.text.get(from..separator).unwrap_or_default(), value: start - from..end - from }
-}
-
-/// A container being written.
-#[derive(Debug)]
-pub(super) struct Container<'a, 'o> {
-    source: Value<'a>,
-    out: &'o mut Vec<u8>,
+/// A container being walked, and perhaps written.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Container {
+    /// Where it begins in the text.
+    pub(super) start: usize,
+    /// Where its next part begins; in the end its closing bracket.
+    pub(super) at: usize,
+    is_object: bool,
     empty: bool,
 }
 
-impl<'a, 'o> Container<'a, 'o> {
-    /// Begins writing `source` again.
-    pub(super) fn open(source: Value<'a>, out: &'o mut Vec<u8>) -> Self {
-        out.push(if source.kind == Kind::Array { b'[' } else { b'{' });
-        Self { source, out, empty: true }
+impl Container {
+    /// The container that begins at `start` of checked text.
+    pub(super) fn at(text: &str, start: usize) -> Self {
+        let is_object = text.as_bytes().get(start) == Some(&b'{');
+        Self { start, at: start + 1, is_object, empty: true }
+    }
+
+    /// Begins to write it again.
+    pub(super) fn open(text: &str, start: usize, out: &mut Vec<u8>) -> Self {
+        let container = Self::at(text, start);
+        out.push(if container.is_object { b'{' } else { b'[' });
+        container
+    }
+
+    /// The next part; when its value has been walked, [`Self::step_behind`] is to follow.
+    pub(super) fn next_part<'a>(&mut self, text: &'a str) -> Option<Part<'a>> {
+        let bytes = text.as_bytes();
+        let from = self.at;
+        let mut at = json::skip_white_space(bytes, from);
+        if matches!(bytes.get(at)?, b'}' | b']') {
+            self.at = at;
+            return None;
+        }
+        let mut name = "";
+        if self.is_object {
+            let name_end = json::string_end(bytes, at + 1)?;
+            name = text.get(at + 1..name_end - 1)?;
+            let colon = json::skip_white_space(bytes, name_end);
+            at = json::skip_white_space(bytes, colon + 1);
+        }
+        Some(Part { name, kind: Kind::of(*bytes.get(at)?)?, span: PartSpan { from, value: at } })
+    }
+
+    /// Goes on behind a value that ends at `end`; answers where the separator stands that follows it.
+    pub(super) fn step_behind(&mut self, text: &str, end: usize) -> usize {
+        let bytes = text.as_bytes();
+        let separator = json::skip_white_space(bytes, end);
+        self.at = separator + usize::from(bytes.get(separator) == Some(&b','));
+        separator
     }
 
     /// The place for one more part.
-    pub(super) fn part(&mut self) -> &mut Vec<u8> {
+    pub(super) fn part<'o>(&mut self, out: &'o mut Vec<u8>) -> &'o mut Vec<u8> {
         if !self.empty {
-            self.out.push(b',');
+            out.push(b',');
         }
         self.empty = false;
-        self.out
+        out
     }
 
-    /// Ends it. One that was empty before keeps its white space.
-    pub(super) fn close(self) {
-        let inside = self.source.text.get(1..self.source.text.len().saturating_sub(1)).unwrap_or_default();
+    /// Ends it; answers where it ends in the text. One that was empty before keeps its white space.
+    pub(super) fn close(self, text: &str, out: &mut Vec<u8>) -> usize {
+        let inside = text.get(self.start + 1..self.at).unwrap_or_default();
         if self.empty && inside.trim_start().is_empty() {
-            self.out.extend_from_slice(inside.as_bytes());
+            out.extend_from_slice(inside.as_bytes());
         }
-        self.out.push(if self.source.kind == Kind::Array { b']' } else { b'}' });
+        out.push(if self.is_object { b'}' } else { b']' });
+        self.at + 1
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::wire::json;
-
-    /// Writes an object without the members named `x`, or an array without its strings.
-    fn without(text: &str) -> String {
-        let source = json::scan(text.as_bytes()).unwrap().root;
-        let mut out = Vec::new();
-        let mut container = Container::open(source, &mut out);
-        for (member, segment) in members(source) {
-            if member.name != "x" {
-                segment.write(container.part());
-            }
-        }
-        for (element, segment) in elements(source) {
-            if element.kind != Kind::String {
-                segment.write(container.part());
-            }
-        }
-        container.close();
-        String::from_utf8(out).unwrap()
-    }
-
-    #[test]
-    fn leaves_parts_out_with_their_comma() {
-        for (text, left) in [
-            ("{}", "{}"),
-            ("{ \t }", "{ \t }"),
-            ("{\"x\":1}", "{}"),
-            ("{ \"x\" : 1 }", "{}"),
-            ("{\"x\":1,\"x\":2,\"x\":3}", "{}"),
-            ("{\"x\":1,\"b\":2}", "{\"b\":2}"),
-            ("{\"a\":1,\"x\":2}", "{\"a\":1}"),
-            ("{ \"a\" : 1 , \"x\" : 2 , \"b\" : [ 3 ,4] }", "{ \"a\" : 1 , \"b\" : [ 3 ,4] }"),
-            ("[]", "[]"),
-            ("[ ]", "[ ]"),
-            ("[\"s\"]", "[]"),
-            ("[1, \"s\" ,{\"x\":\",\"} ]", "[1,{\"x\":\",\"} ]"),
-        ] {
-            assert_eq!(without(text), left, "{text}");
-        }
-    }
-
-    #[test]
-    fn keeps_every_byte_around_a_replaced_value() {
-        let source = json::scan(b" { \"a\" : 1 ,\t\"b\": {\"c\" :2} } ").unwrap().root;
-        let mut out = Vec::new();
-        let mut container = Container::open(source, &mut out);
-        for (_, segment) in members(source) {
-            segment.write_around(container.part(), |out| out.push(b'0'));
-        }
-        container.close();
-        assert_eq!(out, b"{ \"a\" : 0 ,\t\"b\": 0 }");
-    }
+/// Copies a piece of the text.
+pub(super) fn copy(text: &str, from: usize, to: usize, out: &mut Vec<u8>) {
+    out.extend_from_slice(text.as_bytes().get(from..to).unwrap_or_default());
 }

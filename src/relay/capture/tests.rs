@@ -324,3 +324,51 @@ proptest! {
         prop_assert_eq!(lower_text(&again, Capture::Metadata).1, once);
     }
 }
+
+#[test]
+fn a_walk_in_slices_writes_the_same() {
+    let texts = [
+        event(
+            "tool.completed",
+            r#""capture" : "full" ,"data":{ "a" : [ 1, {"b":[]} ] , "result" : {"x":"y"}, "z":{} } "#,
+        ),
+        event(
+            "attention.requested",
+            r#""subject":"s","capture":"full","data":{"prompt":"p","kind":"q\n","prompt":"r", "x":[1]}"#,
+        ),
+        event(
+            "resource.retrieval.returned",
+            r#""capture":"full","data":{"documents":[ {"id":1,"content":"x" , "content_redacted":"y"} , 7,{ },{"id":"b"}],"n":{ }}"#,
+        ),
+        event("x.acme.a.b", r#""capture":"full","data":{"a":1},"zz":"last""#),
+    ];
+    for text in &texts {
+        for ceiling in [Capture::None, Capture::Metadata] {
+            let (_, whole) = lower_text(text, ceiling);
+            for slice in 1..60 {
+                let mut out = Vec::new();
+                let slices = parsed(text.as_bytes(), |event| {
+                    let mut lowering = Lowering::begin(&event, ceiling, &mut out);
+                    (1..).find(|_| lowering.walk(&event, &mut slice.clone(), &mut out)).unwrap()
+                });
+                assert_eq!(String::from_utf8(out).unwrap(), whole, "in slices of {slice}");
+                assert!(slice > 10 || slices > 8, "{slices} slices of {slice}");
+            }
+        }
+    }
+}
+
+#[test]
+fn what_goes_takes_its_comma_along_and_nothing_else() {
+    for (before, after) in [
+        (r#"{"result":1}"#, "{}"),
+        (r#"{ "result" : 1 }"#, "{}"),
+        (r#"{"result":1,"result":2,"result":3}"#, "{}"),
+        (r#"{"result":1,"b":2}"#, r#"{"b":2}"#),
+        (r#"{"a":1,"result":2}"#, r#"{"a":1}"#),
+        (r#"{ "a" : 1 , "result" : 2 , "b" : [ 3 ,4] }"#, r#"{ "a" : 1 , "b" : [ 3 ,4] }"#),
+        ("{ \t }", "{ \t }"),
+    ] {
+        assert_eq!(data("tool.completed", before), after, "{before}");
+    }
+}

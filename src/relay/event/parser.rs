@@ -62,11 +62,17 @@ impl From<JsonFault> for EventFault {
 /// Parses events, one at a time.
 #[derive(Debug)]
 pub struct Parser {
-    fingerprinter: Fingerprinter,
-    /// Members of the event being read.
-    members: Vec<MemberSpan>,
     /// The event without white space, if it came with line breaks.
     compacted: Vec<u8>,
+    pub(super) judge: Judge,
+}
+
+/// Reads an event out of the members of a checked object.
+#[derive(Debug)]
+pub(super) struct Judge {
+    fingerprinter: Fingerprinter,
+    /// Members of the event being read.
+    pub(super) members: Vec<MemberSpan>,
     /// Attributes that had escapes, unescaped.
     text: String,
     extensions: Vec<Extension>,
@@ -77,14 +83,9 @@ impl Parser {
     /// A parser whose fingerprints agree with those of all parsers made from copies of `fingerprinter`.
     #[must_use]
     pub fn new(fingerprinter: Fingerprinter) -> Self {
-        Self {
-            fingerprinter,
-            members: Vec::new(),
-            compacted: Vec::new(),
-            text: String::new(),
-            extensions: Vec::new(),
-            meta: EMPTY,
-        }
+        let judge =
+            Judge { fingerprinter, members: Vec::new(), text: String::new(), extensions: Vec::new(), meta: EMPTY };
+        Self { compacted: Vec::new(), judge }
     }
 
     /// The event these bytes are. It borrows from both until it is copied ([`super::Batch::push`]).
@@ -93,7 +94,7 @@ impl Parser {
     /// The first rule of §2 that is broken.
     pub fn parse<'a>(&'a mut self, source: &'a [u8]) -> Result<Event<'a>, EventFault> {
         self.reset();
-        let members = &mut self.members;
+        let members = &mut self.judge.members;
         let mut root = json::scan_members(source, |member| members.push(member))?.root;
         if root.kind != Kind::Object {
             return Err(EventFault::NotAnObject);
@@ -103,6 +104,27 @@ impl Parser {
             members.clear();
             root = json::scan_members(&self.compacted, |member| members.push(member))?.root;
         }
+        self.judge.read(root)
+    }
+
+    /// Empties the buffers, and gives back what an unusually large event made them hold.
+    pub(super) fn reset(&mut self) {
+        let Judge { members, text, extensions, meta, .. } = &mut self.judge;
+        *meta = EMPTY;
+        members.clear();
+        members.shrink_to(KEPT_BYTES_MAX / size_of::<MemberSpan>());
+        self.compacted.clear();
+        self.compacted.shrink_to(KEPT_BYTES_MAX);
+        text.clear();
+        text.shrink_to(KEPT_BYTES_MAX);
+        extensions.clear();
+        extensions.shrink_to(KEPT_BYTES_MAX / size_of::<Extension>());
+    }
+}
+
+impl Judge {
+    /// The event that this object is; its members are those of `members`.
+    pub(super) fn read<'a>(&'a mut self, root: json::Value<'a>) -> Result<Event<'a>, EventFault> {
         let mut reader = Reader {
             raw: root.text,
             origin: root.start,
@@ -119,29 +141,17 @@ impl Parser {
         meta.fingerprint = fingerprint;
         Ok(Event { raw: root.text, text, meta, extensions })
     }
-
-    /// Empties the buffers, and gives back what an unusually large event made them hold.
-    fn reset(&mut self) {
-        self.meta = EMPTY;
-        self.members.clear();
-        self.members.shrink_to(KEPT_BYTES_MAX / size_of::<MemberSpan>());
-        self.compacted.clear();
-        self.compacted.shrink_to(KEPT_BYTES_MAX);
-        self.text.clear();
-        self.text.shrink_to(KEPT_BYTES_MAX);
-        self.extensions.clear();
-        self.extensions.shrink_to(KEPT_BYTES_MAX / size_of::<Extension>());
-    }
 }
 
 #[cfg(test)]
 impl Parser {
     /// Bytes of memory the buffers hold.
     pub(super) fn kept_bytes(&self) -> usize {
-        self.members.capacity() * size_of::<MemberSpan>()
+        let Judge { members, text, extensions, .. } = &self.judge;
+        members.capacity() * size_of::<MemberSpan>()
             + self.compacted.capacity()
-            + self.text.capacity()
-            + self.extensions.capacity() * size_of::<Extension>()
+            + text.capacity()
+            + extensions.capacity() * size_of::<Extension>()
     }
 }
 

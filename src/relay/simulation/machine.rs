@@ -7,7 +7,7 @@ use std::time::SystemTime;
 use super::outbox::{Kind, SimOutbox, Socket};
 use super::random::Random;
 use crate::base::time::Now;
-use crate::engine::service::{ConnId, CoreId, Ending, Flow, Message, Work};
+use crate::engine::service::{Admits, ConnId, CoreId, Ending, Flow, Message, Work};
 use crate::limits::Limits;
 use crate::ops::metrics::{CoreMetrics, Metrics};
 use crate::relay::{Relay, RelayMail, Shared};
@@ -115,7 +115,9 @@ impl Machine {
 
     /// One turn of a core, of which the random source decides how much mail and input it meets.
     pub(super) fn turn(&mut self, core: usize, random: &mut Random) {
+        let admits = self.cores.iter().map(|core| core.relay.admits()).min();
         let node = &mut self.cores[core];
+        node.out.admits = node.out.admits.min(admits.unwrap_or(Admits::Everything));
         node.out.now = Now(node.out.now.0 + random.below(20));
         // Input of parties that are read.
         let conns: Vec<ConnId> = node.out.sockets.keys().copied().collect();
@@ -204,7 +206,7 @@ impl Machine {
         for _ in 0..5_000 {
             for core in 0..self.cores.len() {
                 let out = &mut self.cores[core].out;
-                (out.congested, out.ingest_room) = (false, true);
+                (out.admits, out.ingest_room) = (Admits::Everything, Admits::Everything);
                 out.sockets.values_mut().for_each(|socket| socket.window = usize::MAX);
                 self.turn(core, random);
             }

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use crate::base::time::{Deadline, Now};
 use crate::engine::service::{
-    ConnId, CoreId, EventStreamOpen, LANES, Lane, Outbox, Pushed, Response, Run, Unsent, WebSocketClose,
+    Admits, ConnId, CoreId, EventStreamOpen, LANES, Lane, Outbox, Pushed, Response, Run, Unsent, WebSocketClose,
 };
 use crate::relay::RelayMail;
 use crate::wire::http1::chunk::{StreamFraming, chunk_len};
@@ -148,8 +148,9 @@ pub(super) struct SimOutbox {
     write_queue_bytes_max: usize,
     /// Mail in order: whether it takes the ingest lane, where to, what.
     pub(super) mail: VecDeque<(bool, CoreId, RelayMail)>,
-    pub(super) congested: bool,
-    pub(super) ingest_room: bool,
+    /// What the engine and the other cores let publishers bring.
+    pub(super) admits: Admits,
+    pub(super) ingest_room: Admits,
 }
 
 impl SimOutbox {
@@ -163,8 +164,8 @@ impl SimOutbox {
             next_block: 1,
             write_queue_bytes_max,
             mail: VecDeque::new(),
-            congested: false,
-            ingest_room: true,
+            admits: Admits::Everything,
+            ingest_room: Admits::Everything,
         }
     }
 
@@ -325,11 +326,11 @@ impl Outbox<RelayMail> for SimOutbox {
 
     fn admitted(&mut self, _bytes: usize) {}
 
-    fn ingest_room(&self, _to: CoreId) -> bool {
+    fn ingest_room(&self, _to: CoreId) -> Admits {
         self.ingest_room
     }
 
-    fn congested(&self) -> bool {
-        self.congested
+    fn admits(&self) -> Admits {
+        self.admits
     }
 }

@@ -7,6 +7,7 @@ mod publishers;
 use super::client::{Client, Sent, Start, Want};
 use super::machine::{At, Machine};
 use super::random::Random;
+use crate::engine::service::Admits;
 use crate::limits::Limits;
 
 pub(super) const AGENTS: u64 = 3;
@@ -119,14 +120,23 @@ impl World {
                 24 => self.overflow(),
                 _ => {
                     let core = self.random.index(self.machine.cores.len());
-                    let (congested, room) = (self.random.chance(1, 10), !self.random.chance(1, 10));
+                    let (admits, room) = (self.admits(), self.admits());
                     let out = &mut self.machine.cores[core].out;
-                    (out.congested, out.ingest_room) = (congested, room);
+                    (out.admits, out.ingest_room) = (admits, room);
                     self.machine.turn(core, &mut self.random);
                     self.machine.check_invariants();
                 }
             }
             self.hear();
+        }
+    }
+
+    /// What publishers may bring: mostly everything.
+    fn admits(&mut self) -> Admits {
+        match self.random.below(10) {
+            0 => Admits::Nothing,
+            1 => Admits::Little,
+            _ => Admits::Everything,
         }
     }
 

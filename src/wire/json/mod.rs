@@ -16,10 +16,13 @@ mod text;
 
 use std::ops::Range;
 
-pub use scan::{Document, JsonFault, JsonFaultKind, MemberSpan, scan, scan_members};
-pub use text::{LoneSurrogate, compact, has_line_break, integer, unescape, unescape_into, write_string};
+pub use scan::{Document, JsonFault, JsonFaultKind, MemberSpan, SlicedScan, scan, scan_members};
+pub use text::{
+    LoneSurrogate, ValueWalk, compact, compact_some, has_line_break, integer, skip_white_space, string_end, unescape,
+    unescape_into, write_string,
+};
 
-use text::{skip_white_space, string_end, value_end};
+use text::value_end;
 
 /// What a JSON value is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -42,7 +45,8 @@ pub enum Kind {
 
 impl Kind {
     /// The kind of the value that begins with this byte, if any does.
-    fn of(first: u8) -> Option<Self> {
+    #[must_use]
+    pub fn of(first: u8) -> Option<Self> {
         Some(match first {
             b'{' => Self::Object,
             b'[' => Self::Array,
@@ -65,6 +69,14 @@ pub struct Value<'a> {
     pub text: &'a str,
     /// Where it begins in the source, bytes.
     pub start: usize,
+}
+
+/// The value that begins at `start` of checked text.
+#[must_use]
+pub fn value_at(text: &str, start: usize) -> Option<Value<'_>> {
+    let kind = Kind::of(*text.as_bytes().get(start)?)?;
+    let end = value_end(text.as_bytes(), start)?;
+    Some(Value { kind, text: text.get(start..end)?, start })
 }
 
 impl<'a> Value<'a> {

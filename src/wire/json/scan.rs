@@ -1,4 +1,5 @@
-//! The strict check of one whole JSON text, in one pass and without recursion.
+//! The strict check of one whole JSON text, in one pass and without recursion; at once, or sliced ([`SlicedScan`]) where the
+//! text is so large that a pass would hold up everybody else.
 //!
 //! Every byte that is published goes through here, so it is written for speed: UTF-8 is checked ahead by `simdutf8`,
 //! strings are skipped eight bytes at a time, and the open containers are bits of one `u128`, which is why the depth
@@ -7,7 +8,11 @@
 //! Strict means RFC 8259 to the letter, and beyond it: no byte order mark, at most 128 levels. Lone surrogate *escapes*
 //! are legal JSON and pass; whoever unescapes decides.
 
+mod sliced;
+
 use std::fmt;
+
+pub use sliced::SlicedScan;
 
 use super::text::{skip_plain, skip_white_space};
 use super::{Kind, Value};
@@ -112,8 +117,13 @@ pub fn scan_members(text: &[u8], on_member: impl FnMut(MemberSpan)) -> Result<Do
         Ok(utf8) => utf8,
         Err(_) => return Err(invalid_utf8(text)),
     };
-    let mut scanner = Scanner { bytes: text, at: 0, depth: 0, objects: 0, member: NO_MEMBER, on_member };
-    let (kind, start, end) = scanner.document()?;
+    let mut scanner = Scanner::<_, false> { bytes: text, place: Place::BEGINNING, on_member, slice: Slice::default() };
+    let (kind, start, end) = match scanner.document() {
+        Ok(document) => document,
+        Err(Halt::Fault(fault)) => return Err(fault),
+        // Only a slice has an end.
+        Err(Halt::Pause) => return Err(scanner.fault_at(JsonFaultKind::Empty)),
+    };
     // Both ends lie beside ASCII bytes, so the slice exists.
     let text = utf8.get(start..end).unwrap_or_default();
     Ok(Document { root: Value { kind, text, start } })
@@ -136,9 +146,17 @@ const NO_MEMBER: MemberSpan = MemberSpan {
     value_escaped: false,
 };
 
-struct Scanner<'a, F> {
-    bytes: &'a [u8],
-    /// Next byte to look at; `at ≤ bytes.len()`.
+/// Why a scanner stops.
+enum Halt {
+    Fault(JsonFault),
+    /// The slice is used up; the scan is to go on from the last token boundary.
+    Pause,
+}
+
+/// How far a scan has come.
+#[derive(Debug, Clone, Copy)]
+struct Place {
+    /// Next byte to look at; at most the end of the text.
     at: usize,
     /// Open containers, at most [`JSON_DEPTH_MAX`].
     depth: usize,
@@ -146,23 +164,44 @@ struct Scanner<'a, F> {
     objects: u128,
     /// The member of the outermost object that is being read.
     member: MemberSpan,
-    on_member: F,
 }
 
-impl<F: FnMut(MemberSpan)> Scanner<'_, F> {
+impl Place {
+    const BEGINNING: Self = Self { at: 0, depth: 0, objects: 0, member: NO_MEMBER };
+}
+
+/// One pass over a text. `SLICED` ones may pause, the others pay nothing for it.
+struct Scanner<'a, F, const SLICED: bool> {
+    bytes: &'a [u8],
+    place: Place,
+    on_member: F,
+    slice: Slice,
+}
+
+impl<F: FnMut(MemberSpan), const SLICED: bool> Scanner<'_, F, SLICED> {
     /// One value with white space around it; answers its kind, start and end.
-    fn document(&mut self) -> Result<(Kind, usize, usize), JsonFault> {
-        self.skip_white_space();
-        let start = self.at;
-        if start == self.bytes.len() {
+    fn document(&mut self) -> Result<(Kind, usize, usize), Halt> {
+        let (kind, start) = self.begin()?;
+        while self.value()? || self.after_value()? {}
+        let end = self.place.at;
+        self.end()?;
+        Ok((kind, start, end))
+    }
+
+    /// Up to the first byte of the value.
+    fn begin(&mut self) -> Result<(Kind, usize), Halt> {
+        self.skip_white_space()?;
+        if self.place.at == self.bytes.len() {
             return Err(self.fault(JsonFaultKind::Empty));
         }
-        let kind = Kind::of(self.peek()).unwrap_or(Kind::Null);
-        while self.value()? || self.after_value()? {}
-        let end = self.at;
-        self.skip_white_space();
-        match self.bytes.get(self.at) {
-            None => Ok((kind, start, end)),
+        Ok((Kind::of(self.peek()).unwrap_or(Kind::Null), self.place.at))
+    }
+
+    /// Nothing but white space follows the value.
+    fn end(&mut self) -> Result<(), Halt> {
+        self.skip_white_space()?;
+        match self.bytes.get(self.place.at) {
+            None => Ok(()),
             Some(0) => Err(self.fault(JsonFaultKind::Nul)),
             Some(_) => Err(self.fault(JsonFaultKind::Trailing)),
         }
@@ -170,18 +209,18 @@ impl<F: FnMut(MemberSpan)> Scanner<'_, F> {
 
     /// Reads a scalar or an empty container whole, or steps into a container. Answers whether a value comes next.
     #[inline]
-    fn value(&mut self) -> Result<bool, JsonFault> {
+    fn value(&mut self) -> Result<bool, Halt> {
         let first = self.peek();
-        if self.depth == 1 {
-            self.member.value_start = self.at as u32;
-            self.member.kind = Kind::of(first).unwrap_or(Kind::Null);
-            self.member.value_escaped = false;
+        if self.place.depth == 1 {
+            self.place.member.value_start = self.place.at as u32;
+            self.place.member.kind = Kind::of(first).unwrap_or(Kind::Null);
+            self.place.member.value_escaped = false;
         }
         match first {
             b'"' => {
                 let escaped = self.string()?;
-                if self.depth == 1 {
-                    self.member.value_escaped = escaped;
+                if self.place.depth == 1 {
+                    self.place.member.value_escaped = escaped;
                 }
             }
             b'-' | b'0'..=b'9' => self.number()?,
@@ -197,19 +236,19 @@ impl<F: FnMut(MemberSpan)> Scanner<'_, F> {
 
     /// Steps into a container, or over it if it is empty.
     #[inline]
-    fn open(&mut self, close: u8) -> Result<bool, JsonFault> {
-        if self.depth == JSON_DEPTH_MAX {
+    fn open(&mut self, close: u8) -> Result<bool, Halt> {
+        if self.place.depth == JSON_DEPTH_MAX {
             return Err(self.fault(JsonFaultKind::TooDeep));
         }
-        self.at += 1;
-        self.skip_white_space();
+        self.place.at += 1;
+        self.skip_white_space()?;
         if self.peek() == close {
-            self.at += 1;
+            self.place.at += 1;
             return Ok(false);
         }
-        self.depth += 1;
+        self.place.depth += 1;
         let object = close == b'}';
-        self.objects = self.objects << 1 | u128::from(object);
+        self.place.objects = self.place.objects << 1 | u128::from(object);
         if object {
             self.name("expected a member name or `}`")?;
         }
@@ -218,67 +257,87 @@ impl<F: FnMut(MemberSpan)> Scanner<'_, F> {
 
     /// Behind a value: closes every container that ends here. Answers whether a value comes next.
     #[inline]
-    fn after_value(&mut self) -> Result<bool, JsonFault> {
-        while self.depth > 0 {
-            let object = self.objects & 1 == 1;
-            if object && self.depth == 1 {
-                self.member.value_end = self.at as u32;
-                (self.on_member)(self.member);
-            }
-            self.skip_white_space();
-            match (self.peek(), object) {
-                (b',', _) => {
-                    self.at += 1;
-                    self.skip_white_space();
-                    if object {
-                        self.name("expected a member name")?;
-                    }
-                    return Ok(true);
-                }
-                (b'}', true) | (b']', false) => {
-                    self.at += 1;
-                    self.depth -= 1;
-                    self.objects >>= 1;
-                }
-                (_, true) => return Err(self.unexpected("expected `,` or `}`")),
-                (_, false) => return Err(self.unexpected("expected `,` or `]`")),
+    fn after_value(&mut self) -> Result<bool, Halt> {
+        while self.place.depth > 0 {
+            self.tell();
+            if self.separator()? {
+                return Ok(true);
             }
         }
         Ok(false)
     }
 
+    /// Behind a value: if it is that of an outermost member, that member is read.
+    #[inline]
+    fn tell(&mut self) {
+        if self.place.depth == 1 && self.place.objects & 1 == 1 {
+            self.place.member.value_end = self.place.at as u32;
+            (self.on_member)(self.place.member);
+        }
+    }
+
+    /// A comma with what belongs to it, or the end of the innermost container. Answers whether a value comes next.
+    #[inline]
+    fn separator(&mut self) -> Result<bool, Halt> {
+        let object = self.place.objects & 1 == 1;
+        self.skip_white_space()?;
+        match (self.peek(), object) {
+            (b',', _) => {
+                self.place.at += 1;
+                self.skip_white_space()?;
+                if object {
+                    self.name("expected a member name")?;
+                }
+                Ok(true)
+            }
+            (b'}', true) | (b']', false) => {
+                self.place.at += 1;
+                self.place.depth -= 1;
+                self.place.objects >>= 1;
+                Ok(false)
+            }
+            (_, true) => Err(self.unexpected("expected `,` or `}`")),
+            (_, false) => Err(self.unexpected("expected `,` or `]`")),
+        }
+    }
+
     /// A member's name and colon, up to the first byte of its value.
     #[inline]
-    fn name(&mut self, expected: &'static str) -> Result<(), JsonFault> {
+    fn name(&mut self, expected: &'static str) -> Result<(), Halt> {
         if self.peek() != b'"' {
             return Err(self.unexpected(expected));
         }
-        let start = self.at + 1;
+        let start = self.place.at + 1;
         let escaped = self.string()?;
-        if self.depth == 1 {
-            self.member.name_start = start as u32;
-            self.member.name_end = (self.at - 1) as u32;
-            self.member.name_escaped = escaped;
+        if self.place.depth == 1 {
+            self.place.member.name_start = start as u32;
+            self.place.member.name_end = (self.place.at - 1) as u32;
+            self.place.member.name_escaped = escaped;
         }
-        self.skip_white_space();
+        self.skip_white_space()?;
         if self.peek() != b':' {
             return Err(self.unexpected("expected `:`"));
         }
-        self.at += 1;
-        self.skip_white_space();
+        self.place.at += 1;
+        self.skip_white_space()?;
         Ok(())
     }
 
     /// A string from its opening quote to behind its closing one. Answers whether it holds escapes.
     #[inline]
-    fn string(&mut self) -> Result<bool, JsonFault> {
+    fn string(&mut self) -> Result<bool, Halt> {
+        let start = self.place.at;
         let mut escaped = false;
-        self.at += 1;
+        self.place.at += 1;
+        if SLICED {
+            (self.place.at, escaped) = self.slice.come_to(start).unwrap_or((start + 1, false));
+        }
         loop {
-            self.at = skip_plain(self.bytes, self.at);
+            self.place.at = skip_plain(self.within_slice(), self.place.at);
+            self.pause_in(start, escaped)?;
             match self.peek() {
                 b'"' => {
-                    self.at += 1;
+                    self.place.at += 1;
                     return Ok(escaped);
                 }
                 b'\\' => {
@@ -291,17 +350,17 @@ impl<F: FnMut(MemberSpan)> Scanner<'_, F> {
     }
 
     /// An escape sequence, from its backslash.
-    fn escape(&mut self) -> Result<(), JsonFault> {
-        self.at += 1;
+    fn escape(&mut self) -> Result<(), Halt> {
+        self.place.at += 1;
         match self.peek() {
-            b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't' => self.at += 1,
+            b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't' => self.place.at += 1,
             b'u' => {
-                self.at += 1;
+                self.place.at += 1;
                 for _ in 0..4 {
                     if !self.peek().is_ascii_hexdigit() {
                         return Err(self.unexpected("expected four hexadecimal digits"));
                     }
-                    self.at += 1;
+                    self.place.at += 1;
                 }
             }
             _ => return Err(self.unexpected("no such escape")),
@@ -311,12 +370,12 @@ impl<F: FnMut(MemberSpan)> Scanner<'_, F> {
 
     /// A number of any length; its value is never computed.
     #[inline]
-    fn number(&mut self) -> Result<(), JsonFault> {
+    fn number(&mut self) -> Result<(), Halt> {
         if self.peek() == b'-' {
-            self.at += 1;
+            self.place.at += 1;
         }
         if self.peek() == b'0' {
-            self.at += 1;
+            self.place.at += 1;
             if self.peek().is_ascii_digit() {
                 return Err(self.unexpected("a number may not begin with 0"));
             }
@@ -324,13 +383,13 @@ impl<F: FnMut(MemberSpan)> Scanner<'_, F> {
             self.digits()?;
         }
         if self.peek() == b'.' {
-            self.at += 1;
+            self.place.at += 1;
             self.digits()?;
         }
         if matches!(self.peek(), b'e' | b'E') {
-            self.at += 1;
+            self.place.at += 1;
             if matches!(self.peek(), b'+' | b'-') {
-                self.at += 1;
+                self.place.at += 1;
             }
             self.digits()?;
         }
@@ -338,45 +397,82 @@ impl<F: FnMut(MemberSpan)> Scanner<'_, F> {
     }
 
     #[inline]
-    fn digits(&mut self) -> Result<(), JsonFault> {
+    fn digits(&mut self) -> Result<(), Halt> {
         if !self.peek().is_ascii_digit() {
             return Err(self.unexpected("expected a digit"));
         }
-        while self.peek().is_ascii_digit() {
-            self.at += 1;
+        let start = self.place.at;
+        if SLICED {
+            (self.place.at, _) = self.slice.come_to(start).unwrap_or((start, false));
         }
-        Ok(())
+        while self.peek().is_ascii_digit() && !(SLICED && self.place.at >= self.slice.stop) {
+            self.place.at += 1;
+        }
+        self.pause_in(start, false)
     }
 
     #[inline]
-    fn literal(&mut self, word: &'static [u8]) -> Result<(), JsonFault> {
-        if !self.bytes.get(self.at..).is_some_and(|rest| rest.starts_with(word)) {
+    fn literal(&mut self, word: &'static [u8]) -> Result<(), Halt> {
+        if !self.bytes.get(self.place.at..).is_some_and(|rest| rest.starts_with(word)) {
             return Err(self.unexpected("expected a value"));
         }
-        self.at += word.len();
+        self.place.at += word.len();
         Ok(())
     }
 
     /// The next byte; 0, which no rule expects, at the end. [`Scanner::unexpected`] tells the two apart.
     #[inline]
     fn peek(&self) -> u8 {
-        self.bytes.get(self.at).copied().unwrap_or(0)
+        self.bytes.get(self.place.at).copied().unwrap_or(0)
     }
 
     #[inline]
-    fn skip_white_space(&mut self) {
-        self.at = skip_white_space(self.bytes, self.at);
+    fn skip_white_space(&mut self) -> Result<(), Halt> {
+        let start = self.place.at;
+        // The run that begins with this byte: a string or a number has one of its own.
+        if SLICED && matches!(self.peek(), b' ' | b'\t' | b'\n' | b'\r') {
+            (self.place.at, _) = self.slice.come_to(start).unwrap_or((start, false));
+        }
+        self.place.at = skip_white_space(self.within_slice(), self.place.at);
+        self.pause_in(start, false)
+    }
+
+    /// The text, up to where this slice goes.
+    #[inline]
+    fn within_slice(&self) -> &[u8] {
+        if SLICED { self.bytes.get(..self.slice.stop).unwrap_or(self.bytes) } else { self.bytes }
+    }
+
+    /// Pauses if the slice ended in a run of bytes that began at `start`. A long one is noted, so that it is not walked again
+    /// when the scan goes on from the token boundary before it.
+    #[inline]
+    fn pause_in(&mut self, start: usize, escaped: bool) -> Result<(), Halt> {
+        if SLICED {
+            let at = self.place.at;
+            if at - start >= NOTED_BYTES_MIN {
+                self.slice.note(start, at, escaped);
+            }
+            if at >= self.slice.stop && at < self.bytes.len() {
+                return Err(Halt::Pause);
+            }
+        }
+        Ok(())
     }
 
     #[cold]
-    fn fault(&self, kind: JsonFaultKind) -> JsonFault {
-        JsonFault { kind, at: self.at }
+    fn fault(&self, kind: JsonFaultKind) -> Halt {
+        Halt::Fault(self.fault_at(kind))
+    }
+
+    #[cold]
+    fn fault_at(&self, kind: JsonFaultKind) -> JsonFault {
+        JsonFault { kind, at: self.place.at }
     }
 
     /// The fault that the next byte is, where `rule` names what it breaks unless the byte itself says more.
     #[cold]
-    fn unexpected(&self, rule: &'static str) -> JsonFault {
-        let rest = self.bytes.get(self.at..).unwrap_or_default();
+    fn unexpected(&self, rule: &'static str) -> Halt {
+        let rest = self.bytes.get(self.place.at..).unwrap_or_default();
         self.fault(match rest {
             [] => JsonFaultKind::Syntax("unexpected end of text"),
             [0, ..] => JsonFaultKind::Nul,
@@ -386,198 +482,29 @@ impl<F: FnMut(MemberSpan)> Scanner<'_, F> {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
+/// Runs shorter than this are walked again after a pause rather than noted.
+const NOTED_BYTES_MIN: usize = if cfg!(test) { 3 } else { 256 };
 
-    fn kind(text: &[u8]) -> JsonFaultKind {
-        scan(text).unwrap_err().kind
+/// Up to where a scan may go now, and the long runs it has walked since the last token boundary.
+#[derive(Debug, Default)]
+struct Slice {
+    stop: usize,
+    /// Where a run begins, up to where it is known, and whether it holds escapes. At most a handful: what may stand between
+    /// two boundaries is white space, a name, a colon and a value.
+    runs: Vec<(usize, usize, bool)>,
+}
+
+impl Slice {
+    /// How far the run that begins at `start` was walked.
+    fn come_to(&self, start: usize) -> Option<(usize, bool)> {
+        self.runs.iter().find(|(begun, ..)| *begun == start).map(|(_, at, escaped)| (*at, *escaped))
     }
 
-    #[test]
-    fn takes_what_the_grammar_allows() {
-        for text in [
-            "{}",
-            "[]",
-            "\"\"",
-            "0",
-            "-0",
-            "-0.0e-0",
-            "1E+9",
-            "1e400",
-            "18446744073709551616",
-            "1000000000000000000e0",
-            "1234567890123456789012345678901234567890123456789012345678901234567890",
-            "true",
-            "false",
-            "null",
-            " \t\r\n[ 1 , { \"a\" : [ ] } ]\r\n",
-            r#""\"\\\/\b\f\n\r\t\u00e9\ud83d\ude00""#,
-            r#""\ud800""#,
-            r#"{"a":1,"a":2}"#,
-            "\"\u{7f}\u{85}\u{2028}\u{feff}é€😀\"",
-        ] {
-            let document = scan(text.as_bytes()).unwrap();
-            assert_eq!(document.root.text, text.trim_matches([' ', '\t', '\r', '\n']));
-        }
-    }
-
-    #[test]
-    fn names_the_rule_and_the_place() {
-        for (text, message) in [
-            (&b""[..], "no JSON value"),
-            (b" \r\n", "no JSON value"),
-            (b"\xEF\xBB\xBF{}", "byte order mark at byte 0"),
-            (b" \xEF\xBB\xBF{}", "byte order mark at byte 1"),
-            (b"[\xEF\xBB\xBF1]", "byte order mark at byte 1"),
-            (b"{\"a\":\x001}", "NUL byte at byte 5"),
-            (b"\"a\x00b\"", "NUL byte at byte 2"),
-            (b"{}\x00", "NUL byte at byte 2"),
-            (b"\"ab\xC3\"", "invalid UTF-8 at byte 3"),
-            (b"\"\xED\xA0\x80\"", "invalid UTF-8 at byte 1"),
-            (b"{}{}", "something behind the JSON value at byte 2"),
-            (b"1 2", "something behind the JSON value at byte 2"),
-            (b"{\"a\"", "unexpected end of text at byte 4"),
-            (b"\"abcdefghijk", "unexpected end of text at byte 12"),
-            (b"\"a\nb\"", "a control character must be escaped in a string at byte 2"),
-            (b"{\"a\" 1}", "expected `:` at byte 5"),
-            (b"{\"a\":1 \"b\"}", "expected `,` or `}` at byte 7"),
-            (b"[1 2]", "expected `,` or `]` at byte 3"),
-            (b"{a:1}", "expected a member name or `}` at byte 1"),
-            (b"01", "a number may not begin with 0 at byte 1"),
-        ] {
-            assert_eq!(scan(text).unwrap_err().to_string(), message, "{}", text.escape_ascii());
-        }
-    }
-
-    #[test]
-    fn refuses_what_lenient_parsers_take() {
-        for text in [
-            "{\"a\":1,}",
-            "[1,]",
-            "[,1]",
-            "{,}",
-            "[1}",
-            "{\"a\":1]",
-            "'a'",
-            "{'a':1}",
-            "+1",
-            "1.",
-            ".5",
-            "-",
-            "1e",
-            "1e+",
-            "0x10",
-            "-01",
-            "NaN",
-            "Infinity",
-            "-Infinity",
-            "True",
-            "nul",
-            "tru",
-            "truee",
-            "\\u0041",
-            "\"\\x41\"",
-            "\"\\u12\"",
-            "\"\\u12g4\"",
-            "\"\\U0041\"",
-            "\"\\",
-            "[1]]",
-            "}",
-            "]",
-            ":",
-            ",",
-            "/**/1",
-            "1 // a",
-            "\u{a0}1",
-            "\u{2028}1",
-            "{\"a\":}",
-            "{\"a\"}",
-            "{1:2}",
-            "\"\t\"",
-            "\u{c}1",
-        ] {
-            assert!(scan(text.as_bytes()).is_err(), "{text}");
-        }
-    }
-
-    #[test]
-    fn depth_is_bounded_at_128_for_arrays_and_objects() {
-        let arrays = |depth: usize| format!("{}{}", "[".repeat(depth), "]".repeat(depth));
-        let objects = |depth: usize| format!("{}0{}", "{\"a\":".repeat(depth), "}".repeat(depth));
-        assert!(scan(arrays(128).as_bytes()).is_ok());
-        assert_eq!(kind(arrays(129).as_bytes()), JsonFaultKind::TooDeep);
-        assert!(scan(objects(128).as_bytes()).is_ok());
-        assert_eq!(kind(objects(129).as_bytes()), JsonFaultKind::TooDeep);
-        assert!(scan(format!("[{}]", ["[]"; 500].join(",")).as_bytes()).is_ok(), "breadth is no depth");
-        let fault = scan(format!("{}0", "[".repeat(100_000)).as_bytes()).unwrap_err();
-        assert_eq!(fault.to_string(), "nesting deeper than 128 at byte 128");
-    }
-
-    #[test]
-    fn closing_brackets_match_their_own_at_every_depth() {
-        // The stack of open containers is a shifted bit set: alternate kinds up to the bound.
-        let open: String = (0..64).map(|_| "[{\"a\":").collect();
-        let close: String = (0..64).map(|_| "}]").collect();
-        assert!(scan(format!("{open}1{close}").as_bytes()).is_ok());
-        let wrong = close.replacen("}]", "]}", 1);
-        assert!(scan(format!("{open}1{wrong}").as_bytes()).is_err());
-    }
-
-    #[test]
-    fn tells_of_outermost_members_only() {
-        let text = br#" { "a\n" : {"x":1} , "b":"\t", "b":"c","d":[{"e":2}] } "#;
-        let mut told = Vec::new();
-        let document = scan_members(text, |member| told.push(member)).unwrap();
-        let walked: Vec<_> = document.root.members().collect();
-        assert_eq!(told.len(), walked.len());
-        for (told, walked) in told.iter().zip(&walked) {
-            assert_eq!(told.name_start as usize, walked.name_start);
-            assert_eq!((told.name_end - told.name_start) as usize, walked.name.len());
-            assert_eq!(told.value_start as usize..told.value_end as usize, walked.value.range());
-            assert_eq!(told.kind, walked.value.kind);
-            assert_eq!(told.name_escaped, walked.name.contains('\\'));
-            let string = walked.value.raw_string();
-            assert_eq!(told.value_escaped, string.is_some_and(|raw| raw.contains('\\')));
-        }
-        scan_members(b"[{\"a\":1}]", |_| panic!("an array has no members")).unwrap();
-    }
-
-    #[test]
-    fn every_cut_of_a_document_is_refused() {
-        let text = "{\"a\":[1,-2.5e3,\"x\\u00e9\\n€\",{\"b\":null}],\"c\":true}".as_bytes();
-        assert!(scan(text).is_ok());
-        for end in 0..text.len() {
-            assert!(scan(&text[..end]).is_err(), "{end}");
-        }
-    }
-
-    /// JSON-like noise: random bytes rarely get past the first token.
-    fn noise() -> impl Strategy<Value = Vec<u8>> {
-        let token = prop::sample::select(vec![
-            "{", "}", "[", "]", ",", ":", "\"", "\"a\"", "\"a\":", "\\", "\\u", "\\ud83d", "\\u0041", "0", "1", "-",
-            ".", "e", "+", "true", "null", " ", "\n", "\t", "\u{1}", "é", "😀", "12345678", "abcdefgh",
-        ]);
-        prop::collection::vec(token, 0..40).prop_map(|tokens| tokens.concat().into_bytes())
-    }
-
-    proptest! {
-        /// `IgnoredAny` checks the grammar without reading numbers or bounding depth. On purpose we refuse more: deeper
-        /// nesting, which this noise cannot reach, and invalid UTF-8 in skipped strings, which it does not hold. Byte
-        /// order marks and raw NUL are no JSON for it either.
-        #[test]
-        fn agrees_with_serde_json(text in noise()) {
-            let theirs = serde_json::from_slice::<serde::de::IgnoredAny>(&text).is_ok();
-            prop_assert_eq!(scan(&text).is_ok(), theirs, "{}", text.escape_ascii());
-        }
-
-        #[test]
-        fn no_bytes_panic(text in prop::collection::vec(any::<u8>(), 0..64)) {
-            if let Ok(document) = scan(&text) {
-                prop_assert!(std::str::from_utf8(&text).is_ok());
-                prop_assert!(document.root.range().end <= text.len());
-            }
-        }
+    fn note(&mut self, start: usize, at: usize, escaped: bool) {
+        self.runs.retain(|(begun, ..)| *begun != start);
+        self.runs.push((start, at, escaped));
     }
 }
+
+#[cfg(test)]
+mod tests;

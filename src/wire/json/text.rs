@@ -39,7 +39,8 @@ pub(super) fn skip_plain(bytes: &[u8], mut at: usize) -> usize {
 
 /// The first position from `at` on that holds no white space.
 #[inline]
-pub(super) fn skip_white_space(bytes: &[u8], mut at: usize) -> usize {
+#[must_use]
+pub fn skip_white_space(bytes: &[u8], mut at: usize) -> usize {
     while bytes.get(at).is_some_and(|byte| matches!(byte, b' ' | b'\t' | b'\n' | b'\r')) {
         at += 1;
     }
@@ -48,7 +49,8 @@ pub(super) fn skip_white_space(bytes: &[u8], mut at: usize) -> usize {
 
 /// Behind the closing quote of the string whose inside begins at `at`.
 #[inline]
-pub(super) fn string_end(bytes: &[u8], mut at: usize) -> Option<usize> {
+#[must_use]
+pub fn string_end(bytes: &[u8], mut at: usize) -> Option<usize> {
     loop {
         at = skip_plain(bytes, at);
         match bytes.get(at)? {
@@ -60,25 +62,59 @@ pub(super) fn string_end(bytes: &[u8], mut at: usize) -> Option<usize> {
 }
 
 /// The end of the value that begins at `at`.
-pub(super) fn value_end(bytes: &[u8], mut at: usize) -> Option<usize> {
-    let mut depth = 0_usize;
-    loop {
-        match bytes.get(at)? {
-            b'"' => at = string_end(bytes, at + 1)?,
-            b'{' | b'[' => {
-                depth += 1;
-                at += 1;
+pub(super) fn value_end(bytes: &[u8], at: usize) -> Option<usize> {
+    let mut walk = ValueWalk::from(at);
+    walk.go_on(bytes, usize::MAX).then_some(walk.at)
+}
+
+/// A walk over one value of checked text, in slices.
+#[derive(Debug, Clone, Copy)]
+pub struct ValueWalk {
+    at: usize,
+    depth: usize,
+}
+
+impl ValueWalk {
+    /// Of the value that begins at `at`.
+    #[must_use]
+    pub const fn from(at: usize) -> Self {
+        Self { at, depth: 0 }
+    }
+
+    /// How far it has come; in the end, where the value ends.
+    #[must_use]
+    pub const fn at(&self) -> usize {
+        self.at
+    }
+
+    /// Walks on for some `bytes`, and to the end of a string that it comes to. Whether the value has ended; where there is
+    /// none, it never does, and the text is at its end.
+    pub fn go_on(&mut self, text: &[u8], bytes: usize) -> bool {
+        let stop = self.at.saturating_add(bytes);
+        while self.at < stop {
+            let Some(byte) = text.get(self.at) else { return false };
+            match byte {
+                b'"' => self.at = string_end(text, self.at + 1).unwrap_or(text.len()),
+                b'{' | b'[' => {
+                    self.depth += 1;
+                    self.at += 1;
+                }
+                b'}' | b']' => {
+                    let Some(depth) = self.depth.checked_sub(1) else {
+                        self.at = text.len();
+                        return false;
+                    };
+                    self.depth = depth;
+                    self.at += 1;
+                }
+                b',' | b':' | b' ' | b'\t' | b'\n' | b'\r' => self.at += 1,
+                _ => self.at = scalar_end(text, self.at),
             }
-            b'}' | b']' => {
-                depth = depth.checked_sub(1)?;
-                at += 1;
+            if self.depth == 0 {
+                return true;
             }
-            b',' | b':' | b' ' | b'\t' | b'\n' | b'\r' => at += 1,
-            _ => at = scalar_end(bytes, at),
         }
-        if depth == 0 {
-            return Some(at);
-        }
+        false
     }
 }
 
@@ -203,20 +239,28 @@ pub fn has_line_break(text: &[u8]) -> bool {
 
 /// Appends checked text without the white space between its tokens.
 pub fn compact(text: &[u8], out: &mut Vec<u8>) {
-    let mut kept = skip_white_space(text, 0);
+    compact_some(text, 0, usize::MAX, out);
+}
+
+/// Like [`compact`], from `at` on, which is 0 or an earlier answer, for some `bytes`, and to the end of a string that it comes
+/// to. Answers up to where.
+pub fn compact_some(text: &[u8], at: usize, bytes: usize, out: &mut Vec<u8>) -> usize {
+    let some = text.get(..at.saturating_add(bytes)).unwrap_or(text);
+    let mut kept = skip_white_space(some, at);
     let mut at = kept;
-    while let Some(byte) = text.get(at) {
+    while let Some(byte) = some.get(at) {
         match byte {
             b'"' => at = string_end(text, at + 1).unwrap_or(text.len()),
             b' ' | b'\t' | b'\n' | b'\r' => {
-                out.extend_from_slice(text.get(kept..at).unwrap_or_default());
-                kept = skip_white_space(text, at);
+                out.extend_from_slice(some.get(kept..at).unwrap_or_default());
+                kept = skip_white_space(some, at);
                 at = kept;
             }
             _ => at += 1,
         }
     }
-    out.extend_from_slice(text.get(kept..).unwrap_or_default());
+    out.extend_from_slice(text.get(kept..at).unwrap_or_default());
+    at
 }
 
 #[cfg(test)]
@@ -308,6 +352,11 @@ mod tests {
                 spaces.iter().zip(tokens.iter().chain([&""])).flat_map(|(s, t)| [s.as_str(), t]).collect();
             let mut out = Vec::new();
             compact(source.as_bytes(), &mut out);
+            prop_assert_eq!(String::from_utf8(out).unwrap(), tokens.concat());
+            let (mut out, mut at) = (Vec::new(), 0);
+            while at < source.len() {
+                at = compact_some(source.as_bytes(), at, 3, &mut out);
+            }
             prop_assert_eq!(String::from_utf8(out).unwrap(), tokens.concat());
         }
     }

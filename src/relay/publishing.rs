@@ -1,0 +1,79 @@
+//! Which publishers go on and which wait (contract §9).
+//!
+//! Everything from a socket to a write queue has a bound, and of every bound the first half is anybody's and the second is
+//! kept for those who publish little ([`Admits::of`], `allowance.rs`): what is before this core's owner and its reader is
+//! judged here, the rest by the engine. A POST waits as a job, batch by batch; a WebSocket is not read on.
+//!
+//! Invariant: who waits is looked at again each turn, in another order each time, so that nobody is always the last.
+
+use crate::engine::service::{Admits, Outbox};
+
+use super::ownership::OwnerInput;
+use super::{Relay, RelayMail};
+
+impl Relay {
+    /// Whether the owner takes more from other cores.
+    #[must_use]
+    pub fn takes_ingest(&self) -> bool {
+        self.owner.room(0) > Admits::Nothing
+    }
+
+    /// What may be published, for all that waits for this core's reader.
+    #[must_use]
+    pub fn admits(&self) -> Admits {
+        self.inflow.admits(self.shared.limits.stage_bytes())
+    }
+
+    /// Hands over what bodies hold, as far as owners and consumers take it.
+    pub(super) fn hand_over(&mut self, out: &mut dyn Outbox<RelayMail>) {
+        if !self.ingest.has_ready() {
+            return;
+        }
+        let Self { core, ingest, allowances, owner, .. } = self;
+        let now = out.now();
+        ingest.hand_over(&mut |conn, to, batch| {
+            let bytes = batch.batch.weight();
+            let room = if to == *core { owner.room(0) } else { out.ingest_room(to) };
+            if !allowances.passes(out.admits().min(room), conn, bytes, now) {
+                return Some(batch);
+            }
+            out.admitted(bytes);
+            let input = OwnerInput::Events(batch);
+            if to == *core {
+                owner.push(to, input);
+            } else {
+                out.mail_ingest(to, RelayMail::Owner(input));
+            }
+            None
+        });
+    }
+
+    /// What WebSockets may send: every owner has room for it, and no consumer that reads is behind.
+    pub(super) fn room(&self, out: &dyn Outbox<RelayMail>) -> Admits {
+        let here = self.owner.room(self.ingest.live_bytes());
+        let others = self.shared.every_core().filter(|core| *core != self.core);
+        others.map(|core| out.ingest_room(core)).fold(out.admits().min(here), Admits::min)
+    }
+
+    /// Reads on from parked WebSockets as far as there is room.
+    pub(super) fn release(&mut self, out: &mut dyn Outbox<RelayMail>) {
+        if self.parked.is_empty() {
+            return;
+        }
+        let room = self.room(out);
+        let (allowances, now) = (&mut self.allowances, out.now());
+        // The first that is read on may take all the room there is: another one each time.
+        self.parked.rotate_left(1);
+        self.parked.retain(|conn| {
+            let goes_on = match room {
+                Admits::Everything => true,
+                Admits::Little => allowances.is_left(*conn, now),
+                Admits::Nothing => false,
+            };
+            if goes_on {
+                out.resume(*conn);
+            }
+            !goes_on
+        });
+    }
+}
