@@ -134,6 +134,10 @@ impl Service for Player {
         Flow::Continue
     }
 
+    fn answers_guests(&self, _head: &RequestHead<'_>) -> bool {
+        false
+    }
+
     fn on_body(&mut self, _out: Out<'_>, _conn: ConnId, _tag: u32, _body: Vec<u8>) {}
     fn on_drained(&mut self, _out: Out<'_>, _conn: ConnId) {}
     fn on_overflow(&mut self, _out: Out<'_>, _conn: ConnId) {}

@@ -40,7 +40,7 @@ pub struct Limits {
     /// From the end of the head to the end of the body, or from a WebSocket message's first byte to its last. Then it must go
     /// on bringing [`BODY_BYTES_PER_SECOND_MIN`], judged over the last [`BODY_RATE_TIME`]; under it 408, or close code 1008.
     pub body_time: Duration,
-    /// A kept-alive connection without a request is closed silently after this.
+    /// A connection without a request, a fresh or a kept-alive one, is closed silently after this.
     pub keep_alive_time: Duration,
     /// Silence on an event stream after which a heartbeat comment goes out.
     pub heartbeat_interval: Duration,
@@ -96,7 +96,10 @@ pub const HEADER_FIELDS_MAX: usize = 100;
 pub const FRAGMENTS_MAX: usize = 65_536;
 /// Silence after which a protocol ping goes to a WebSocket peer.
 pub const PING_INTERVAL: Duration = Duration::from_secs(30);
-/// Silence after which a WebSocket peer is dropped; and so is a stream's client that has ended its side and acknowledges nothing.
+/// A core that did not run for so long, beyond what it meant to sleep, stood still: the silence of WebSocket peers counts anew.
+pub const STANDSTILL_MIN: Duration = Duration::from_secs(2);
+/// Silence after which a WebSocket peer is dropped; and so is any connection whose peer has acknowledged nothing, or taken nothing
+/// of what waits for it, for so long (`TCP_USER_TIMEOUT`).
 pub const PEER_SILENCE_MAX: Duration = Duration::from_secs(90);
 /// How long a peer may take to answer our close before the socket is cut.
 pub const CLOSE_TIME: Duration = Duration::from_secs(1);

@@ -9,6 +9,7 @@ use std::io::Read;
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use support::*;
@@ -213,7 +214,9 @@ fn peers_that_do_not_listen_do_not_hold_up_the_drain() {
 
 #[test]
 fn a_request_in_flight_is_answered() {
-    let mut relay = Relay::plain();
+    let mut relay = Relay::start(|options| {
+        options.env("AEP_DRAIN_TIME", 500);
+    });
     let mut stream = Sse::open(&relay, "/stream");
     let sent = notices("s", 1..=1);
     let body = sent[0].as_bytes();
@@ -303,12 +306,57 @@ fn readable(http: &Http) -> bool {
 #[test]
 fn a_drain_that_takes_too_long_exits_1() {
     let mut relay = Relay::start(|options| {
-        options.env("AEP_DRAIN_TIME", 0.2);
+        options.env("AEP_DRAIN_TIME", 2);
     });
-    // A peer has one second to answer a close, longer than this drain may take.
-    let silent = Ws::consumer(&relay, "{}");
-    assert_eq!(relay.term().code(), Some(1));
-    drop(silent);
+    let stream = Sse::open(&relay, "/stream");
+    socket2::SockRef::from(stream.stream()).set_recv_buffer_size(64 << 10).unwrap();
+    let filler = "x".repeat(100_000);
+    let event = |seq| event("s", seq).severity("notice").data(&format!(r#"{{"t":"{filler}"}}"#)).build();
+    relay.publish(&(1..=150).map(event).collect::<Vec<String>>());
+    relay.signal("TERM");
+    // It goes on reading, and does not come to the end.
+    let reader = thread::spawn(move || {
+        let mut bytes = [0; 32 << 10];
+        while stream.stream().read(&mut bytes).is_ok_and(|count| count > 0) {
+            thread::park_timeout(Duration::from_millis(40));
+        }
+        drop(stream);
+    });
+    assert_eq!(relay.exit_status().code(), Some(1));
+    reader.join().unwrap();
+}
+
+/// A peer that does not answer the close is cut a second later, be the drain time shorter than that: a finished close.
+#[test]
+fn a_short_drain_time_does_not_count_the_peers_second() {
+    for time in [1.0, 0.2] {
+        let mut relay = Relay::start(|options| {
+            options.env("AEP_DRAIN_TIME", time);
+        });
+        let silent = Ws::consumer(&relay, "{}");
+        assert_eq!(relay.term().code(), Some(0), "{time}: {}", relay.stderr());
+        drop(silent);
+    }
+}
+
+/// A request that stands still is refused at once; nobody waits for it.
+#[test]
+fn a_half_sent_request_holds_up_nobodys_goodbye() {
+    let mut relay = Relay::start(|options| {
+        // The clients' own patience is shorter than half of it.
+        options.env("AEP_DRAIN_TIME", 100);
+    });
+    let mut ws = Ws::consumer(&relay, "{}");
+    let mut half = Http::connect(&relay);
+    half.send("POST /events HTTP/1.1\r\nHost: r\r\nContent-Type: application/json\r\nContent-Length: 10\r\n\r\n{");
+    let sent = notices("s", 1..=1);
+    relay.publish(&sent);
+    ws.expect(&sent);
+    relay.signal("TERM");
+    half.response().expect_refusal(503, "draining");
+    drop(half);
+    expect_socket_ends(&mut ws, &json!([{"sub": "s", "session": "s", "epoch": 0, "seq": 1}]));
+    assert_eq!(relay.exit_status().code(), Some(0));
 }
 
 #[test]

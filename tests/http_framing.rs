@@ -571,6 +571,23 @@ fn a_head_that_dribbles_in_times_out() {
     http.expect_end();
 }
 
+/// It is idle, and the time of its head begins when that does.
+#[test]
+fn a_connection_that_has_sent_nothing_is_not_late_with_a_head() {
+    let relay = Relay::start(|options| {
+        options.env("AEP_HEAD_TIME", 1);
+    });
+    let mut fresh = Http::connect(&relay);
+    // Twice the time of a head goes by.
+    for _ in 0..2 {
+        Http::exchange(&relay, "G").1.expect_refusal(408, "timeout");
+    }
+    fresh.send("GET /healthz HT");
+    Http::connect(&relay).expect_alive();
+    fresh.send("TP/1.1\r\nHost: r\r\n\r\n");
+    assert_eq!(fresh.response().status, 200);
+}
+
 #[test]
 fn a_body_that_dribbles_in_times_out() {
     let relay = Relay::start(|options| {

@@ -13,14 +13,22 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use support::*;
 
+/// A request that needs a place of its connection.
+const DISCOVERY: &str = "GET /events HTTP/1.1\r\nHost: r\r\n\r\n";
 const HEALTH: &str = "GET /healthz HTTP/1.1\r\nHost: r\r\n\r\n";
 
 /// A fresh connection is served.
 fn is_served(relay: &Relay) -> bool {
     let mut http = Http::connect(relay);
     // The relay may have refused and ended the connection before our request was written.
-    http.send_if_open(HEALTH);
+    http.send_if_open(DISCOVERY);
     http.response().status == 200
+}
+
+/// That it has reached a limit is in its log, once, however often it has.
+fn expect_said_once(relay: &Relay, said: &str) {
+    wait_until(said, || relay.stderr().contains(said));
+    assert_eq!(relay.stderr().matches(said).count(), 1, "{}", relay.stderr());
 }
 
 /// A filter on one attribute with that many values, all of them different.
@@ -45,7 +53,7 @@ fn one_connection_too_many_is_told_to_come_back() {
     }
     for _ in 0..10 {
         let mut refused = Http::connect(&relay);
-        refused.send_if_open(HEALTH);
+        refused.send_if_open(DISCOVERY);
         let answer = refused.response();
         answer.expect_refusal(503, "busy");
         let seconds = answer.field("retry-after").expect("when to come back");
@@ -79,7 +87,7 @@ fn hundreds_too_many_at_once_are_all_told_to_come_back() {
         .map(|index| {
             let mut http = Http::connect(&relay);
             // Refused before the request was written, some clients cannot write it: their answer is there all the same.
-            let _ = if index % 2 == 0 { http.send_if_open(HEALTH) } else { http.send_if_open(&post) };
+            let _ = if index % 2 == 0 { http.send_if_open(DISCOVERY) } else { http.send_if_open(&post) };
             http
         })
         .collect();
@@ -108,7 +116,7 @@ fn running_out_of_descriptors_stops_nobody_for_good() {
     for round in 1..=3 {
         let mut crowd: Vec<Http> = (0..120).map(|_| Http::connect(&relay)).collect();
         for http in &mut crowd {
-            http.send_if_open(HEALTH);
+            http.send_if_open(DISCOVERY);
         }
         // Who is connected goes on as if nothing were.
         let sent = [event("s", round).build()];
@@ -128,6 +136,41 @@ fn running_out_of_descriptors_stops_nobody_for_good() {
     }
     for _ in 0..20 {
         assert!(is_served(&relay));
+    }
+}
+
+/// It is asked how it is when it is full, by whom it knows nothing of before: there are places and descriptors for that.
+#[test]
+fn a_full_relay_can_be_watched() {
+    for descriptors in [false, true] {
+        let relay = Relay::start(|options| {
+            options.env("AEP_CORES", 1).token("secret");
+            if descriptors {
+                options.descriptors(40).env("AEP_MAX_CONNECTIONS", 10_000);
+            } else {
+                options.env("AEP_MAX_CONNECTIONS", 4);
+            }
+        });
+        // More than there are guests at a time; none of them leaves, or asks for anything.
+        let crowd: Vec<Http> = (0..400).map(|_| Http::connect(&relay)).collect();
+        for _ in 0..20 {
+            let (mut http, health) = Http::exchange(&relay, HEALTH);
+            health.expect(200, r#"{"ok":true}"#);
+            assert!(health.closes(), "{health:?}");
+            http.expect_end();
+            let metrics = relay.get("/metrics");
+            assert_eq!(metrics.status, 200);
+            assert!(metrics.text().contains("aep_relay_connections"));
+            assert_eq!(relay.request("HEAD", "/healthz", &[], b"").status, 200);
+            let (_, unauthorized) = Http::exchange(&relay, "GET /metrics HTTP/1.1\r\nHost: r\r\n\r\n");
+            unauthorized.expect(401, r#"{"error":"unauthorized"}"#);
+        }
+        // Whatever else is asked for, and whoever asks for nothing, is told to come back.
+        Http::exchange(&relay, DISCOVERY).1.expect_refusal(503, "busy");
+        Http::connect(&relay).response().expect_refusal(503, "busy");
+        drop(crowd);
+        let said = if descriptors { "out of file descriptors" } else { "AEP_MAX_CONNECTIONS is reached" };
+        expect_said_once(&relay, said);
     }
 }
 
@@ -354,6 +397,7 @@ fn what_all_connections_subscribe_to_and_claim_is_bounded_in_bytes() {
     let refused = relay.get(&query("/stream", &[("filter", &format!(r#"{{"agent":"{long}"}}"#))]));
     refused.expect_refusal(503, "busy");
     assert!(refused.field("retry-after").is_some() && !refused.closes(), "{refused:?}");
+    expect_said_once(&relay, "AEP_SUBSCRIPTION_BYTES is reached");
     // Claims count too: over the bound only the newest stands.
     for name in ["s1", "s2", &"n".repeat(20_000), "s3"] {
         second.text(event(name, 1).build());

@@ -219,6 +219,7 @@ fn who_waits_for_memory_in_vain_is_told_in_its_own_time() {
         }
     }
     assert!(refused >= EACH / 2, "{refused} of {EACH} have waited in vain");
+    wait_until("the log says so", || relay.stderr().contains("AEP_RECEIVE_BYTES is reached"));
     let mut refused = 0;
     for ws in &mut messages {
         let frame = ws.recv();

@@ -470,6 +470,7 @@ fn all_backlogs_together_have_a_budget() {
         assert!(backlog <= BUDGET + 128 * KIB, "{backlog} bytes");
     }
     assert!((relay.metric("slow_consumers", "") as usize) < stalled.len(), "the largest go first, not all");
+    wait_until("the log says so", || relay.stderr().contains("AEP_BACKLOG_BYTES is reached"));
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Containers and values: no I/O, no protocol, no clock.
 
 pub mod segment_pool;
+pub mod seldom;
 pub mod slab;
 pub mod time;
 pub mod token_bucket;

@@ -1,16 +1,20 @@
 //! New connections: who of the cores takes them on, and who is turned away.
 //!
 //! Owns the way from the accept queue to a registered [`Connection`]. A place is counted before the core is chosen, so the
-//! limit is exact and two cores do not both see the same gap. Whoever is turned away is answered at once and not read as a
-//! connection of a service; such connections are bounded too: under a rush the eldest of them goes, never the answer.
+//! limit is exact and two cores do not both see the same gap.
+//!
+//! A connection that there is no place or descriptor for is a *guest*: it is heard for one request and a moment. What the
+//! service answers even then ([`Service::answers_guests`]) is answered, so that a relay that is full can be watched; anything
+//! else, and who asks for nothing, is turned away. Guests are bounded too: under a rush the eldest goes, never its answer.
 
 use crossbeam_channel::{Receiver, Sender};
 use mio::net::TcpStream;
 use tracing::debug;
 
-use crate::engine::connection::Connection;
+use crate::engine::connection::{Connection, Phase};
 use crate::engine::core::Core;
 use crate::engine::listener::Accepted;
+use crate::engine::reached::Limit;
 use crate::engine::service::{ConnId, CoreId, Ending, HttpFault, Service};
 use crate::engine::socket::Socket;
 use crate::engine::token;
@@ -19,9 +23,9 @@ use crate::ops::metrics::ConnectionKind;
 
 /// Connections accepted in one turn.
 const ACCEPTS_MAX: usize = 64;
-/// Connections that have been refused and are waited for, so that they can read why; beyond it the eldest goes. They are more
-/// than one turn accepts.
-const REFUSING_MAX: usize = 256;
+/// Guests that are heard, or waited for so that they can read their answer; beyond it the eldest goes. They are more than one
+/// turn accepts.
+const GUESTS_MAX: usize = 256;
 
 /// The way of accepted sockets to cores with fewer of them. Their places are already counted.
 #[derive(Debug)]
@@ -55,17 +59,29 @@ impl<S: Service> Core<S> {
         match self.acceptor.accept(self.io.now) {
             Accepted::Nothing => false,
             Accepted::WithoutDescriptor(stream) => {
-                self.turn_away(stream);
+                self.io.process.reached.note(Limit::Descriptors, self.io.now);
+                self.hear(stream);
                 true
             }
             Accepted::OnLastDescriptor(stream) => {
-                self.turn_away_at_once(stream);
+                self.io.process.reached.note(Limit::Descriptors, self.io.now);
+                self.let_go_of_eldest();
+                self.reap();
                 self.acceptor.refill();
+                if self.acceptor.has_reserve() {
+                    self.hear(stream);
+                } else {
+                    self.turn_away_at_once(stream);
+                    self.acceptor.refill();
+                }
                 true
             }
             Accepted::Connection(stream) => {
                 match self.io.process.place(self.io.core) {
-                    None => self.turn_away(stream),
+                    None => {
+                        self.io.process.reached.note(Limit::Connections, self.io.now);
+                        self.hear(stream);
+                    }
                     Some(core) if core == self.io.core => self.take_on(stream),
                     Some(core) => self.hand_over(core, stream),
                 }
@@ -103,27 +119,28 @@ impl<S: Service> Core<S> {
         self.io.metrics.accepted.increment();
         self.io.metrics.connections.raise(ConnectionKind::Http);
         // One that was handed over late, into a drain, has missed the closing of idle connections.
-        let time = if self.io.draining { CLOSE_TIME } else { self.io.process.limits.head_time };
+        let time = if self.io.draining { CLOSE_TIME } else { self.io.process.limits.keep_alive_time };
         self.io.set_deadline(id, self.io.now.after(time));
     }
 
-    /// A connection that there is no room for: it is answered and not read as one.
-    fn turn_away(&mut self, stream: TcpStream) {
-        self.io.metrics.refused.increment();
-        if self.io.refused.len() >= REFUSING_MAX {
+    /// A guest.
+    fn hear(&mut self, stream: TcpStream) {
+        if self.io.guests.len() >= GUESTS_MAX {
             self.let_go_of_eldest();
         }
-        let response = self.service.refusal(HttpFault::Busy, None);
-        let mut socket = Socket::new(stream);
-        if self.io.write_refusal(&mut socket, &response)
-            && let Some(id) = self.insert(socket)
-        {
-            self.io.refused.push_back(id);
-            self.io.await_refused(id);
+        if let Some(id) = self.insert(Socket::new(stream)) {
+            self.io.guests.push_back(id);
+            self.io.set_deadline(id, self.io.now.after(CLOSE_TIME));
         }
     }
 
-    /// The same for one that cannot be waited for.
+    /// There is no room for it: it is told to come back.
+    pub(super) fn turn_away(&mut self, id: ConnId) {
+        self.io.metrics.refused.increment();
+        self.refuse(id, HttpFault::Busy);
+    }
+
+    /// The same for one that cannot be heard.
     fn turn_away_at_once(&mut self, stream: TcpStream) {
         self.io.metrics.refused.increment();
         let response = self.service.refusal(HttpFault::Busy, None);
@@ -133,13 +150,18 @@ impl<S: Service> Core<S> {
         }
     }
 
-    /// Closes the connection that was refused first. It is read once more: closing over unread input would send a reset, which
-    /// takes the answer away from some clients.
+    /// Closes the connection of the first guest. It is read once more, for its request may have come; besides, closing over
+    /// unread input would send a reset, which takes the answer away from some clients.
     fn let_go_of_eldest(&mut self) {
-        let Some(id) = self.io.refused.pop_front() else { return };
-        if let Some(conn) = self.io.connections.get_mut(id.slot, id.generation) {
-            let _thrown_away = conn.socket.read(&mut self.buffer);
+        let Some(id) = self.io.guests.pop_front() else { return };
+        if let Some(conn) = self.io.connection(id) {
+            conn.flags.readable = true;
         }
+        self.read_one(id);
+        if self.io.connection(id).is_some_and(|conn| conn.phase == Phase::Open) {
+            self.turn_away(id);
+        }
+        self.io.flush_one(id);
         self.io.doom(id, Ending::Refused);
     }
 

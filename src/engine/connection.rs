@@ -107,6 +107,8 @@ pub(super) struct Flags {
     pub(super) readable: bool,
     /// The socket may take something.
     pub(super) writable: bool,
+    /// A deadline of it has come, and it has not been read since.
+    pub(super) unread: bool,
     /// The peer's end has been announced, or read.
     pub(super) peer_ended: bool,
     /// The service asked that nothing more be handed over.
@@ -119,7 +121,7 @@ pub(super) struct Flags {
     pub(super) known: bool,
     /// The time for the peer's close is not extended by progress.
     pub(super) strict: bool,
-    /// It counts toward the connection limit.
+    /// It has a place and counts toward the connection limit; otherwise it is a guest (`accept.rs`).
     pub(super) counted: bool,
     /// The service waits for its queue to run empty.
     pub(super) tell_drained: bool,
@@ -246,6 +248,14 @@ impl Connection {
         }
     }
 
+    /// What has come of a request that has not come in whole, bytes; none if there is no such request.
+    pub(super) fn unfinished_bytes(&self) -> Option<usize> {
+        let Half::Http(half) = &self.half else { return None };
+        let leftover = self.leftover.as_ref().map_or(0, |leftover| leftover.bytes.len());
+        let unfinished = self.phase == Phase::Open && (half.is_receiving() || half.has_partial_head());
+        unfinished.then(|| leftover + half.body_bytes())
+    }
+
     /// Memory held by what has come in and is not complete, bytes.
     pub(super) fn held_bytes(&self) -> usize {
         let leftover = self.leftover.as_ref().map_or(0, |leftover| leftover.bytes.capacity());
@@ -255,11 +265,6 @@ impl Connection {
             Half::EventStream(_) => 0,
         };
         leftover + half
-    }
-
-    /// Whether the head of a request has come in part.
-    pub(super) fn has_partial_head(&self) -> bool {
-        matches!(&self.half, Half::Http(half) if half.has_partial_head())
     }
 
     /// How to tell the length of a message in its queue.

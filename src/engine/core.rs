@@ -13,18 +13,21 @@ use std::time::{Duration, Instant, SystemTime};
 
 use mio::net::TcpListener;
 use mio::{Events, Poll};
-use tracing::debug;
+use tracing::{debug, info};
 
 use crate::base::time::{Deadline, Now};
 use crate::engine::accept::Handover;
 use crate::engine::drain::{Drain, Ends, Outcome};
+use crate::engine::expiry::Late;
 use crate::engine::input::CONNECTION_BYTES_MAX;
 use crate::engine::io::{Io, count_backlog};
 use crate::engine::listener::Acceptor;
 use crate::engine::mailbox::{Letter, Mailbox};
 use crate::engine::process::Process;
+use crate::engine::reached::Limit;
 use crate::engine::service::{ConnId, CoreId, Ending, Outbox, Service, WebSocketClose, Work};
 use crate::engine::token;
+use crate::limits::STANDSTILL_MIN;
 use crate::ops::metrics::{self, CoreMetrics};
 use crate::wire::http1::Date;
 
@@ -85,8 +88,10 @@ pub(super) struct Core<S: Service> {
     pub(super) buffer: Vec<u8>,
     /// Frames on their way from a half into a queue.
     pub(super) replies: Vec<u8>,
-    /// Connections whose deadline has come.
+    /// Connections that the wheel has brought back.
     pub(super) due: Vec<ConnId>,
+    /// Connections whose deadline has come, and that have their turn before they are judged.
+    pub(super) late: Vec<Late>,
     pub(super) poll: Poll,
     pub(super) acceptor: Acceptor,
     pub(super) handover: Handover,
@@ -110,6 +115,7 @@ impl<S: Service> Core<S> {
             buffer: vec![0; CONNECTION_BYTES_MAX],
             replies: Vec::new(),
             due: Vec::new(),
+            late: Vec::new(),
             poll: parts.poll,
             acceptor,
             handover: parts.handover,
@@ -126,6 +132,7 @@ impl<S: Service> Core<S> {
     /// The poll failed: this core can do nothing any more.
     pub(super) fn run(mut self) -> io::Result<Outcome> {
         let mut events = Events::with_capacity(EVENTS_MAX);
+        self.io.now = self.clock.read().0;
         loop {
             self.poll(&mut events)?;
             if let Some(outcome) = self.turn(&events) {
@@ -134,10 +141,17 @@ impl<S: Service> Core<S> {
         }
     }
 
-    /// What time it is, for a turn or a sleep; and exactly.
-    fn read_clock(&mut self) -> Duration {
+    /// Reads the clock, before and after every sleep, which was to be no longer than `asleep`. Where far more time has gone by,
+    /// the core stood still: its process was stopped, or waited for memory to come back from disk.
+    /// Answers the time exactly.
+    fn read_clock(&mut self, asleep: Option<Duration>) -> Duration {
+        let before = self.io.now;
         let (now, exactly) = self.clock.read();
         self.io.now = now;
+        if asleep.is_some_and(|asleep| before.after(asleep.saturating_add(STANDSTILL_MIN)).is_due(self.io.now)) {
+            info!(core = self.io.core.0, "this core has not run for {} ms", self.io.now.0 - before.0);
+            self.io.awake_since = self.io.now;
+        }
         let second = now.0 / 1000;
         if self.dated != second {
             self.dated = second;
@@ -147,7 +161,7 @@ impl<S: Service> Core<S> {
     }
 
     fn poll(&mut self, events: &mut Events) -> io::Result<()> {
-        let turn_ended = self.read_clock();
+        let turn_ended = self.read_clock(Some(Duration::ZERO));
         if let Some(began) = self.turn_began {
             self.io.metrics.turn_seconds.observe(turn_ended.saturating_sub(began));
         }
@@ -163,7 +177,8 @@ impl<S: Service> Core<S> {
         if sleeps {
             self.io.mailbox.bell().after_sleep();
         }
-        self.turn_began = Some(self.read_clock());
+        // Who sleeps until something happens has no deadline before it.
+        self.turn_began = Some(self.read_clock(timeout));
         match result {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(()),
             result => result,
@@ -182,6 +197,7 @@ impl<S: Service> Core<S> {
         self.exchange_mail();
         self.reap();
         self.io.flush();
+        self.judge_late();
         self.tell_drained();
         self.cut_backlogs();
         self.io.reclaim_blocks();
@@ -264,7 +280,7 @@ impl<S: Service> Core<S> {
                 self.io.process.unplace(self.io.core);
                 self.io.metrics.connections.lower(conn.kind());
             } else {
-                self.io.refused.retain(|refused| *refused != id);
+                self.io.guests.retain(|guest| *guest != id);
             }
             self.io.metrics.endings.increment(label(ending));
             debug!(slot = id.slot, generation = id.generation, ?ending, "connection over");
@@ -330,6 +346,7 @@ impl<S: Service> Core<S> {
             let Some((id, _)) = largest.filter(|_| self.io.process.has_largest_backlog(self.io.core, bytes)) else {
                 return;
             };
+            self.io.process.reached.note(Limit::Backlog, self.io.now);
             self.service.on_overflow(&mut self.io, id);
             // A service that does not cut it has it cut without a word.
             self.io.cut(id, b"", WebSocketClose { code: 1013, reason: "" });

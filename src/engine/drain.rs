@@ -5,14 +5,16 @@
 //! 1. *Sweep*: the accept queue is emptied, the listener closed; what has already come in is read once more. Requests that
 //!    are not served yet are refused, also those that come from now on. Connections without one are kept a moment longer,
 //!    whatever the stage: a request may be on its way, and closing would answer it with a reset.
-//! 2. *Answer*: bodies in flight may come to their end for half of the drain time, and everything taken in is answered. Then
-//!    this core ends its ingest lane.
+//! 2. *Answer*: bodies in flight may come to their end for half of the drain time, as long as they bring something; one that
+//!    stands still is refused at once, for everybody else's goodbye waits for it. Everything taken in is answered. Then this
+//!    core ends its ingest lane.
 //! 3. *Own*: mail of other cores is still admitted, until every core has ended its ingest lane, no work is left and none
 //!    waits for another core's answer, which comes all the same. Then this core ends its fan-out lane.
 //! 4. *Deliver*: until every core has ended its fan-out lane and no work is left. Then the service says goodbye, to
 //!    some in each turn, so that everyone's time to leave begins when it is told.
-//! 5. *Leave*: queues are written, peers have their time to close. The core is done when its last connection is over, at
-//!    the latest at the drain time, which is then a failed drain.
+//! 5. *Leave*: queues are written, peers have their time to close, be it beyond the drain time. The core is done when its last
+//!    connection is over. A drain has failed that has not come here within the drain time, or where somebody goes on reading
+//!    for longer than that.
 //!
 //! A service's part is in [`Service`]: no request and no message is handed over after the beginning, bodies apart.
 
@@ -31,8 +33,10 @@ use crate::limits::CLOSE_TIME;
 pub(super) const LOOK: Duration = Duration::from_millis(5);
 
 /// The part of the drain time for which connections without a request are kept, so that one on its way is refused and not
-/// cut off.
+/// cut off; and in which a request that has begun has to bring something.
 const IDLE_SHARE: u32 = 50;
+/// How long peers have from the goodbye on at the least: to be told, to answer, and for this core to see that they do not.
+const LEAVE_TIME: Duration = CLOSE_TIME.saturating_add(Duration::from_millis(500));
 
 /// How a core, or all of them, came to an end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,6 +55,11 @@ pub(super) struct Drain {
     /// When connections without a request are closed; none once they are.
     idle_until: Option<Deadline>,
     bodies_until: Deadline,
+    /// Requests that have not come in whole, and how much had come of them when they were last looked at; ascending.
+    unfinished: Vec<(ConnId, usize)>,
+    /// How often they are looked at, and when next.
+    look_interval: Duration,
+    look_at: Deadline,
     until: Deadline,
 }
 
@@ -100,6 +109,9 @@ impl Drain {
             // A request may be on its way to a connection that looks idle: closing it would answer with a reset.
             idle_until: Some(now.after(drain_time / IDLE_SHARE)),
             bodies_until: now.after(drain_time / 2),
+            unfinished: Vec::new(),
+            look_interval: drain_time / IDLE_SHARE,
+            look_at: Deadline(now.0),
             until: now.after(drain_time),
         }
     }
@@ -140,8 +152,12 @@ impl<S: Service> Core<S> {
             match self.next_stage() {
                 Step::To(stage) => {
                     debug!(core = self.io.core.0, ?stage, "drain goes on");
+                    let leave_until = self.io.now.after(LEAVE_TIME);
                     if let Some(drain) = &mut self.drain {
                         drain.stage = stage;
+                        if stage == Stage::Leave {
+                            drain.until = drain.until.max(leave_until);
+                        }
                     }
                 }
                 Step::Wait => return None,
@@ -157,6 +173,7 @@ impl<S: Service> Core<S> {
         {
             self.measure(Measure::CloseIdle);
         }
+        self.refuse_standing();
         let cores = self.io.process.cores();
         let work_left = self.work != Work::Idle || self.io.mailbox.has_mail();
         let Some(drain) = &self.drain else { return Step::Wait };
@@ -198,6 +215,32 @@ impl<S: Service> Core<S> {
         }
     }
 
+    /// Refuses requests that have not come in whole and have brought nothing since the last look, if that is due. What has
+    /// arrived and was not read yet counts as brought.
+    fn refuse_standing(&mut self) {
+        let now = self.io.now;
+        let Some(drain) = self.drain.as_mut().filter(|drain| drain.look_at.is_due(now)) else { return };
+        drain.look_at = now.after(drain.look_interval);
+        let before = std::mem::take(&mut drain.unfinished);
+        let (mut standing, mut moving) = (Vec::new(), Vec::new());
+        for (slot, generation, conn) in self.io.connections.iter() {
+            let Some(bytes) = conn.unfinished_bytes() else { continue };
+            let id = ConnId { slot, generation };
+            let has_unread = conn.flags.in_input || conn.flags.starved;
+            if !has_unread && before.binary_search(&(id, bytes)).is_ok() {
+                standing.push(id);
+            } else {
+                moving.push((id, bytes));
+            }
+        }
+        if let Some(drain) = &mut self.drain {
+            drain.unfinished = moving;
+        }
+        for id in standing {
+            self.refuse(id, HttpFault::Draining);
+        }
+    }
+
     /// When the drain has to be looked at next, apart from events.
     pub(super) fn drain_deadline(&self) -> Option<Deadline> {
         self.drain.as_ref().map(|drain| match drain.stage {
@@ -207,7 +250,7 @@ impl<S: Service> Core<S> {
     }
 
     fn has_idle_connections(&self) -> bool {
-        self.is_any_http(|half| matches!(half.waiting(), Waiting::Request { .. }))
+        self.is_any_http(|half| half.waiting() == Waiting::Request)
     }
 
     fn is_receiving_bodies(&self) -> bool {
@@ -245,8 +288,8 @@ impl<S: Service> Core<S> {
             Half::EventStream(_) | Half::WebSocket(_) => return,
         };
         match (measure, waiting) {
-            (_, Waiting::Request { .. }) if conn.queue.is_empty() => self.io.doom(id, Ending::Drain),
-            (_, Waiting::Request { .. } | Waiting::Discard) => self.io.finish(id, Ending::Drain),
+            (_, Waiting::Request) if conn.queue.is_empty() => self.io.doom(id, Ending::Drain),
+            (_, Waiting::Request | Waiting::Discard) => self.io.finish(id, Ending::Drain),
             (Measure::CloseIdle, _) | (_, Waiting::Answer) => {}
             (_, Waiting::Head | Waiting::Body) => self.refuse(id, HttpFault::Draining),
         }

@@ -62,6 +62,11 @@ impl<M: Mail> Io<M> {
         }
     }
 
+    /// Writes what is ready for that one, as far as it is taken.
+    pub(super) fn flush_one(&mut self, id: ConnId) {
+        self.flush_connection(id, &mut Budget { calls: 1, bytes: CONNECTION_BYTES_MAX });
+    }
+
     fn flush_connection(&mut self, id: ConnId, budget: &mut Budget) {
         let Some(conn) = self.connections.get_mut(id.slot, id.generation) else { return };
         conn.flags.in_flush = false;

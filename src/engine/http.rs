@@ -32,8 +32,6 @@ const BODY_BYTES_FIRST: usize = RECEIVE_BYTES_FREE;
 pub(super) struct Http {
     state: State,
     search: HeadSearch,
-    /// Requests have been answered: an idle connection is one that is kept alive.
-    served: bool,
 }
 
 #[derive(Debug, Default)]
@@ -94,11 +92,8 @@ pub(super) enum Step<'a> {
 /// Where the connection stands, for deadlines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Waiting {
-    /// No byte of a request has come; whether one was answered before.
-    Request {
-        /// Some request was answered.
-        served: bool,
-    },
+    /// No byte of a request has come.
+    Request,
     /// The head has begun.
     Head,
     /// The answer of the service.
@@ -134,7 +129,7 @@ impl Http {
     pub(super) const fn waiting(&self) -> Waiting {
         match &self.state {
             State::Head if self.search.is_begun() => Waiting::Head,
-            State::Head => Waiting::Request { served: self.served },
+            State::Head => Waiting::Request,
             State::Answer(_) => Waiting::Answer,
             State::Body(_) => Waiting::Body,
             State::Discard { .. } => Waiting::Discard,
@@ -199,7 +194,6 @@ impl Http {
             return None;
         }
         let State::Answer(exchange) = std::mem::take(&mut self.state) else { return None };
-        self.served = true;
         // Whoever awaits `100 Continue` may or may not send the content after a final answer (RFC 9110 §10.1.1): where the
         // next request begins cannot be known.
         let readable = match exchange.unread {
@@ -261,11 +255,6 @@ impl Http {
     /// Whether a body is being received.
     pub(super) const fn is_receiving(&self) -> bool {
         matches!(self.state, State::Body(_))
-    }
-
-    /// Whether a request was answered on this connection.
-    pub(super) const fn has_served(&self) -> bool {
-        self.served
     }
 
     /// Whether content that nobody wants is being read past.

@@ -19,7 +19,6 @@ use crate::engine::http::{self, Waiting};
 use crate::engine::service::{ConnId, Ending, Flow, HttpFault, Message, Outbox, Service, Verdict};
 use crate::engine::socket::Received;
 use crate::engine::websocket;
-use crate::limits::PEER_SILENCE_MAX;
 use crate::wire::http1::RequestHead;
 
 /// Size of the read buffer, and what one connection may bring in one turn.
@@ -51,15 +50,18 @@ impl<S: Service> Core<S> {
         self.buffer = buffer;
     }
 
+    /// Serves that one connection now.
+    pub(super) fn read_one(&mut self, id: ConnId) {
+        let mut buffer = std::mem::take(&mut self.buffer);
+        self.serve(id, &mut buffer);
+        self.buffer = buffer;
+    }
+
     /// Uses a connection's input up, within its budget. Answers the bytes read.
     fn serve(&mut self, id: ConnId, buffer: &mut [u8]) -> usize {
-        let had_partial_head = match self.io.connection(id) {
-            Some(conn) => {
-                conn.flags.in_input = false;
-                conn.has_partial_head()
-            }
-            None => return 0,
-        };
+        let Some(conn) = self.io.connection(id) else { return 0 };
+        conn.flags.in_input = false;
+        conn.flags.unread = false;
         let mut read = 0;
         loop {
             let room = self.io.room_for(id);
@@ -106,25 +108,9 @@ impl<S: Service> Core<S> {
             }
         }
         self.io.metrics.bytes_in.add(read as u64);
-        self.after_input(id, had_partial_head);
-        read
-    }
-
-    fn after_input(&mut self, id: ConnId, had_partial_head: bool) {
         self.io.count_receiving(id);
         self.io.watch_reception(id);
-        let now = self.io.now;
-        let head_time = self.io.process.limits.head_time;
-        let Some(conn) = self.io.connection(id).filter(|conn| conn.phase == Phase::Open) else { return };
-        let partial = conn.has_partial_head();
-        if let Half::Http(half) = &conn.half
-            && partial
-            && !had_partial_head
-            && half.has_served()
-        {
-            // The first byte of a further request. The head of the first one has its time from the accept on.
-            self.io.set_deadline(id, now.after(head_time));
-        }
+        read
     }
 
     fn on_bytes(&mut self, id: ConnId, input: &mut [u8]) {
@@ -197,9 +183,16 @@ impl<S: Service> Core<S> {
     fn feed_http(&mut self, id: ConnId, input: &[u8]) -> (usize, bool) {
         let Some(conn) = self.io.connections.get_mut(id.slot, id.generation) else { return (input.len(), false) };
         let Half::Http(half) = &mut conn.half else { return (0, false) };
+        let had_begun = half.has_partial_head();
         let (used, step) = half.next(input, &self.io.process.limits);
         match step {
-            http::Step::Need => return (used, true),
+            http::Step::Need => {
+                // A head has its time from its first byte on; a guest's whole time runs from the accept.
+                if !had_begun && half.has_partial_head() && conn.flags.counted {
+                    self.io.set_deadline(id, self.io.now.after(self.io.process.limits.head_time));
+                }
+                return (used, true);
+            }
             http::Step::Discarded => self.io.await_request(id),
             http::Step::Request(head) => self.on_request(id, &head, used < input.len()),
             http::Step::Body { tag, body } => {
@@ -215,6 +208,11 @@ impl<S: Service> Core<S> {
     fn on_request(&mut self, id: ConnId, head: &RequestHead<'_>, content_has_come: bool) {
         if self.io.draining {
             self.refuse(id, HttpFault::Draining);
+            return;
+        }
+        let is_guest = self.io.connection(id).is_some_and(|conn| !conn.flags.counted);
+        if is_guest && !self.service.answers_guests(head) {
+            self.turn_away(id);
             return;
         }
         if let Some(conn) = self.io.connection(id) {
@@ -334,7 +332,6 @@ impl<S: Service> Core<S> {
         if conn.socket.has_failed() {
             self.io.doom(id, Ending::Peer);
         } else if let Half::EventStream(half) = &mut conn.half {
-            conn.socket.fail_after(PEER_SILENCE_MAX);
             half.on_client_end(now, idle, &mut probe);
             self.io.queue(id, |out| out.extend_from_slice(&probe));
         }

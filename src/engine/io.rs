@@ -33,6 +33,8 @@ const SCRATCH_BYTES_KEPT: usize = 64 << 10;
 #[derive(Debug)]
 pub(super) struct Io<M> {
     pub(super) now: Now,
+    /// When the core last began to run again after it had stood still.
+    pub(super) awake_since: Now,
     /// The time of day, to the second, for responses.
     pub(super) date: Date,
     pub(super) core: CoreId,
@@ -45,8 +47,8 @@ pub(super) struct Io<M> {
     pub(super) lists: Lists,
     /// The process drains: every answer is the last of its connection.
     pub(super) draining: bool,
-    /// Connections that were refused for want of room and are not over yet, the eldest first.
-    pub(super) refused: VecDeque<ConnId>,
+    /// Connections without a place that are not over yet (`accept.rs`), the eldest first.
+    pub(super) guests: VecDeque<ConnId>,
     /// Where `flush.rs` copies small parts together.
     pub(super) gathered: Vec<u8>,
     scratch: Vec<u8>,
@@ -83,6 +85,7 @@ impl<M: Mail> Io<M> {
     ) -> Self {
         Self {
             now: Now(0),
+            awake_since: Now(0),
             date,
             core,
             process,
@@ -93,7 +96,7 @@ impl<M: Mail> Io<M> {
             mailbox,
             lists: Lists::default(),
             draining: false,
-            refused: VecDeque::new(),
+            guests: VecDeque::new(),
             gathered: Vec::new(),
             scratch: Vec::new(),
         }
@@ -241,8 +244,9 @@ impl<M: Mail> Io<M> {
     pub(super) fn answer(&mut self, id: ConnId, response: &Response, ending: Ending) {
         let (draining, date) = (self.draining, self.date);
         let Some(conn) = self.connection(id) else { return };
+        let is_guest = !conn.flags.counted;
         let Half::Http(half) = &mut conn.half else { return };
-        let Some(to) = half.answer(response.close || draining) else {
+        let Some(to) = half.answer(response.close || draining || is_guest) else {
             debug_assert!(false, "a request is answered once");
             return;
         };
@@ -254,19 +258,8 @@ impl<M: Mail> Io<M> {
         }
     }
 
-    /// Waits for a client that was refused (see [`Self::write_refusal`]) to read why.
-    pub(super) fn await_refused(&mut self, id: ConnId) {
-        let farewell = Farewell::strict(CLOSE_TIME);
-        if let Some(conn) = self.connection(id) {
-            conn.ending = Some(Ending::Refused);
-            conn.phase = Phase::Lingering(farewell);
-        }
-        self.set_deadline(id, farewell.deadline(self.now));
-    }
-
-    /// Writes the one answer to a fresh connection that is not to be read as one, for it is over the limit; here and now, so
-    /// that no budget is between a refusal and its answer. Whether it was taken: a socket that has taken nothing yet takes it
-    /// whole, unless it is broken.
+    /// Writes the one answer to a fresh connection that cannot be heard, here and now. Whether it was taken: a socket that has
+    /// taken nothing yet takes it whole, unless it is broken.
     pub(super) fn write_refusal(&mut self, socket: &mut Socket, response: &Response) -> bool {
         self.scratch.clear();
         encode_last_response(&mut self.scratch, self.date, response);
@@ -318,10 +311,14 @@ impl<M: Mail> Io<M> {
 
     /// What is queued is the last: it is written, then the peer has its time to read it and to end.
     pub(super) fn finish(&mut self, id: ConnId, ending: Ending) {
-        let is_http = self.connection(id).is_some_and(|conn| matches!(conn.half, Half::Http(_)));
-        // A client that is still sending a request which was refused gets longer: it may read our answer only afterwards.
-        let patience = if is_http && !self.draining { DISCARD_TIME } else { CLOSE_TIME };
-        self.finish_within(id, ending, Farewell::new(patience));
+        let Some(conn) = self.connections.get(id.slot, id.generation) else { return };
+        let farewell = match conn.half {
+            _ if !conn.flags.counted => Farewell::strict(CLOSE_TIME),
+            // A client that is still sending a request which was refused gets longer: it may read our answer only afterwards.
+            Half::Http(_) if !self.draining => Farewell::new(DISCARD_TIME),
+            _ => Farewell::new(CLOSE_TIME),
+        };
+        self.finish_within(id, ending, farewell);
     }
 
     /// The same with a patience of its own.

@@ -7,7 +7,7 @@
 //!   0) cannot be lost in between.
 //! - Readiness is edge-triggered: [`Acceptor::accept`] is called until it has nothing, or again in the next turn.
 //! - Out of descriptors, no edge comes when one is free again: accepting is tried again by time. Meanwhile a client is not
-//!   left hanging: a descriptor of the reserve is given up, the client accepted on it and refused. What is given up the other
+//!   left hanging: a descriptor of the reserve is given up, and the client accepted on it as a guest (`accept.rs`). What is given up the other
 //!   cores may take for connections that stay; so the last one is lent for a moment only, and nobody waits for another's end.
 
 use std::fs::File;
@@ -18,14 +18,16 @@ use std::time::Duration;
 use mio::net::{TcpListener, TcpStream};
 use mio::{Interest, Registry};
 use socket2::{Domain, Protocol, Socket, Type};
-use tracing::{info, warn};
+use tracing::debug;
 
 use crate::base::time::{Deadline, Now};
 use crate::engine::token;
+#[cfg(target_os = "linux")]
+use crate::limits::PEER_SILENCE_MAX;
 
 /// Connections that wait to be accepted, per listener; the kernel may allow fewer.
 const BACKLOG: i32 = 4096;
-/// Descriptors kept for refusing clients when there are no others.
+/// Descriptors kept for guests when there are no others.
 const RESERVE: usize = 8;
 /// How soon accepting is tried again without a free descriptor.
 const RETRY: Duration = Duration::from_millis(100);
@@ -56,10 +58,15 @@ fn bound(address: SocketAddr, shared: bool) -> io::Result<Socket> {
     if shared {
         socket.set_reuse_port(true)?;
     }
-    // Accepted sockets inherit it: a full socket reports room in small steps, so that a reader that reads is seen to, and a
-    // slow one keeps its backlog here, where it is counted, and not in megabytes of kernel memory.
+    // Accepted sockets inherit both.
     #[cfg(target_os = "linux")]
-    socket.set_tcp_notsent_lowat(UNSENT_BYTES_MAX)?;
+    {
+        // A full socket reports room in small steps, so that a reader that reads is seen to, and a slow one keeps its backlog
+        // here, where it is counted, and not in megabytes of kernel memory.
+        socket.set_tcp_notsent_lowat(UNSENT_BYTES_MAX)?;
+        // Who vanishes without a word fails its connection. The kernel's own patience is a quarter of an hour.
+        socket.set_tcp_user_timeout(Some(PEER_SILENCE_MAX))?;
+    }
     socket.set_nonblocking(true)?;
     socket.bind(&address.into())?;
     Ok(socket)
@@ -81,9 +88,9 @@ pub(super) struct Acceptor {
 pub(super) enum Accepted {
     /// A connection.
     Connection(TcpStream),
-    /// A connection on a descriptor of the reserve: to be refused, soon.
+    /// A connection on a descriptor of the reserve, which it has to give back soon.
     WithoutDescriptor(TcpStream),
-    /// A connection on the last one: to be refused and closed now, then [`Acceptor::refill`].
+    /// A connection on the last one: it, or another that has one of the reserve, is closed now, then [`Acceptor::refill`].
     OnLastDescriptor(TcpStream),
     /// None for now.
     Nothing,
@@ -128,14 +135,13 @@ impl Acceptor {
         }
         if self.short_of_descriptors && self.refill() {
             self.short_of_descriptors = false;
-            info!("descriptors are free again: accepting connections");
         }
         if self.short_of_descriptors {
             return self.accept_on_reserve(now);
         }
         match self.try_accept() {
             Err(error) if is_out_of_descriptors(&error) => {
-                warn!(%error, "out of descriptors: refusing new connections until some are free");
+                debug!(%error, "no descriptor for a connection");
                 self.short_of_descriptors = true;
                 self.accept_on_reserve(now)
             }
@@ -191,6 +197,11 @@ impl Acceptor {
         }
     }
 
+    /// Whether something is left of the reserve.
+    pub(super) const fn has_reserve(&self) -> bool {
+        !self.reserve.is_empty()
+    }
+
     /// Takes free descriptors into the reserve. Whether it is full.
     pub(super) fn refill(&mut self) -> bool {
         while self.reserve.len() < RESERVE {
@@ -228,6 +239,15 @@ mod tests {
         assert_eq!(bind(local, 1).unwrap_err().kind(), io::ErrorKind::AddrInUse);
         drop(listeners);
         bind(local, 2).unwrap();
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn an_accepted_connection_fails_when_its_peer_is_silent_for_too_long() {
+        let (local, mut listeners) = bind("127.0.0.1:0".parse().unwrap(), 1).unwrap();
+        let _client = std::net::TcpStream::connect(local).unwrap();
+        let (accepted, _) = listeners.remove(0).accept().unwrap();
+        assert_eq!(socket2::SockRef::from(&accepted).tcp_user_timeout().unwrap(), Some(PEER_SILENCE_MAX));
     }
 
     #[test]

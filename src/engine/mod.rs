@@ -7,12 +7,13 @@
 //!
 //! 1. *Poll*, and read the clock before and behind it. Edges are remembered in the connections they belong to.
 //! 2. *Accept*, within a budget; a core that has many more connections than another hands them over.
-//! 3. *Expire* deadlines and alarms.
+//! 3. *Expire*: find the deadlines and alarms that have come.
 //! 4. *Read* connections with input, within a budget each and together; decoded requests and messages go to the service.
 //! 5. *Mail*: bags filled so far leave; the fan-out lane is emptied, the ingest lane within a budget.
 //! 6. *Work*: [`Service::on_turn`]. Where it sent its own core mail and has no work left, 5 and 6 happen again, so
 //!    that with one core an event goes from its socket to all write queues within one turn.
-//! 7. *Flush*: answers first, then consumers in turn, within a budget; each takes all that is ready for it.
+//! 7. *Flush*: answers first, then consumers in turn, within a budget; each takes all that is ready for it. Only now are those
+//!    judged whose deadline has come, by what they have brought and taken.
 //! 8. *Bounds*: backlogs, delivery blocks, whether publishers have to wait; then blocks nobody refers to are free again.
 //!
 //! No step holds the core for more than some milliseconds, whatever a peer sent: each has a budget of what it looks at, and so
@@ -43,6 +44,7 @@ mod mailbox;
 mod outbox;
 mod pacing;
 mod process;
+mod reached;
 mod receiving;
 mod reception;
 pub mod service;

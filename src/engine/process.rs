@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use crate::base::time::Now;
 use crate::base::token_bucket::TokenBucket;
 use crate::engine::mailbox::Bell;
+use crate::engine::reached::Reached;
 use crate::engine::service::{Admits, ConnId, CoreId};
 use crate::limits::{BORROWERS_MAX, CORES_MAX, FAVOUR_BYTES_PER_SECOND_MIN, FAVOUR_TIME, Limits, RECEIVE_BYTES_FREE};
 
@@ -48,6 +49,7 @@ pub(super) struct Process {
     /// What may be admitted while some core needs time.
     throttle: TokenBucket,
     draining: AtomicBool,
+    pub(super) reached: Reached,
 }
 
 /// What one core tells the others, on a cache line of its own.
@@ -121,6 +123,7 @@ impl Process {
             far_behind: AtomicU64::new(0),
             slows: AtomicU64::new(0),
             draining: AtomicBool::new(false),
+            reached: Reached::default(),
         }
     }
 

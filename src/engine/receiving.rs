@@ -30,6 +30,7 @@ use crate::engine::core::Core;
 use crate::engine::input::CONNECTION_BYTES_MAX;
 use crate::engine::io::Io;
 use crate::engine::process::Grant;
+use crate::engine::reached::Limit;
 use crate::engine::reception::{Reception, Standing};
 use crate::engine::service::{ConnId, Ending, HttpFault, Mail, Service, WebSocketClose};
 
@@ -140,6 +141,9 @@ impl<S: Service> Core<S> {
         }
         let is_http = matches!(conn.half, Half::Http(_));
         debug!(slot = id.slot, ?standing, "a body or message is not received on");
+        if standing == Standing::NoRoom {
+            process.reached.note(Limit::Receiving, now);
+        }
         match (standing, is_http) {
             (Standing::Good, _) => {}
             (Standing::TooSlow, true) => self.refuse(id, HttpFault::Timeout),

@@ -46,6 +46,10 @@ pub trait Service {
     /// A whole request head has arrived.
     fn on_request(&mut self, out: &mut dyn Outbox<Self::Mail>, conn: ConnId, head: &RequestHead<'_>) -> Verdict;
 
+    /// Whether that request is answered even though the process has no room for its connection: for who watches whether and
+    /// how it lives. The answer has to be given at once. Others are refused with [`HttpFault::Busy`].
+    fn answers_guests(&self, head: &RequestHead<'_>) -> bool;
+
     /// The body asked for by [`Verdict::ReadBody`] is complete. Answered through [`Outbox::respond`], now or later.
     fn on_body(&mut self, out: &mut dyn Outbox<Self::Mail>, conn: ConnId, tag: u32, body: Vec<u8>);
 

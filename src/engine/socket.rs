@@ -5,12 +5,9 @@
 
 use std::io::{self, IoSlice, Read, Write};
 use std::net::Shutdown;
-use std::time::Duration;
 
 use mio::net::TcpStream;
 use mio::{Interest, Registry, Token};
-#[cfg(target_os = "linux")]
-use socket2::SockRef;
 
 /// A connection's socket.
 #[derive(Debug)]
@@ -65,19 +62,14 @@ impl Socket {
         full_is_zero(retry(|| self.0.write_vectored(slices)))
     }
 
-    /// Whether the connection has failed: by a reset, or by [`Self::fail_after`]. After the peer's end no read tells it any
-    /// more.
-    pub(super) fn has_failed(&self) -> bool {
-        !matches!(self.0.take_error(), Ok(None))
+    /// Whether a read would find something, be it the end or a failure.
+    pub(super) fn has_input(&self) -> bool {
+        !matches!(retry(|| self.0.peek(&mut [0])), Err(error) if error.kind() == io::ErrorKind::WouldBlock)
     }
 
-    /// Lets the connection fail once the peer's machine has acknowledged nothing of what was sent for so long; the kernel's
-    /// own patience is a quarter of an hour.
-    pub(super) fn fail_after(&self, silence: Duration) {
-        #[cfg(target_os = "linux")]
-        let _then_as_the_kernel_does = SockRef::from(&self.0).set_tcp_user_timeout(Some(silence));
-        #[cfg(not(target_os = "linux"))]
-        let _ = silence;
+    /// Whether the connection has failed: by a reset, or by its peer's silence. After the peer's end no read tells it any more.
+    pub(super) fn has_failed(&self) -> bool {
+        !matches!(self.0.take_error(), Ok(None))
     }
 
     /// Tells the peer that nothing more comes, behind everything written.
@@ -99,20 +91,5 @@ fn full_is_zero(result: io::Result<usize>) -> io::Result<usize> {
     match result {
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(0),
         result => result,
-    }
-}
-
-#[cfg(all(test, target_os = "linux"))]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_kernel_takes_the_time_after_which_a_connection_fails() {
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let stream = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        let socket = Socket::new(TcpStream::from_std(stream));
-        socket.fail_after(Duration::from_secs(90));
-        assert_eq!(SockRef::from(&socket.0).tcp_user_timeout().unwrap(), Some(Duration::from_secs(90)));
-        assert!(!socket.has_failed());
     }
 }

@@ -189,12 +189,13 @@ impl WebSocket {
         }
     }
 
-    /// Looks at how long the peer has been silent. `read`: whether it is being read, for a peer that is not cannot be heard.
-    pub(super) fn on_deadline(&mut self, now: Now, read: bool, out: &mut Vec<u8>) -> Silence {
+    /// Looks at how long the peer has been silent. `read`: whether it is being read, for a peer that is not cannot be heard;
+    /// nor was any before `awake_since`. What was silent before is asked at once and has its whole time to answer.
+    pub(super) fn on_deadline(&mut self, now: Now, awake_since: Now, read: bool, out: &mut Vec<u8>) -> Silence {
         if !read {
             self.heard_at = now;
         }
-        let dropped_at = self.heard_at.after(Duration::from_millis(self.silence_max_ms.into()));
+        let dropped_at = self.heard_at.max(awake_since).after(Duration::from_millis(self.silence_max_ms.into()));
         if dropped_at.is_due(now) {
             return Silence::TooLong;
         }
@@ -357,7 +358,7 @@ mod tests {
     #[test]
     fn a_silent_peer_is_pinged_and_then_given_up() {
         let (mut half, mut out) = (websocket(), Vec::new());
-        let mut at = |half: &mut WebSocket, second: u64| half.on_deadline(Now(second * 1000), true, &mut out);
+        let mut at = |half: &mut WebSocket, second: u64| half.on_deadline(Now(second * 1000), Now(0), true, &mut out);
         assert_eq!(at(&mut half, 10), Silence::Until(Deadline(30_000)));
         assert_eq!(at(&mut half, 30), Silence::Ping(Deadline(60_000)));
         assert_eq!(at(&mut half, 60), Silence::Ping(Deadline(90_000)));
@@ -368,8 +369,19 @@ mod tests {
     }
 
     #[test]
+    fn silence_counts_anew_once_the_core_runs_again() {
+        let (mut half, mut out) = (websocket(), Vec::new());
+        let awake_since = Now(200_000);
+        let mut at = |second: u64| half.on_deadline(Now(second * 1000), awake_since, true, &mut out);
+        assert_eq!(at(200), Silence::Ping(Deadline(230_000)));
+        assert_eq!(at(230), Silence::Ping(Deadline(260_000)));
+        assert_eq!(at(260), Silence::Ping(Deadline(290_000)));
+        assert_eq!(at(290), Silence::TooLong);
+    }
+
+    #[test]
     fn a_peer_that_is_not_read_is_not_silent() {
         let (mut half, mut out) = (websocket(), Vec::new());
-        assert_eq!(half.on_deadline(Now(95_000), false, &mut out), Silence::Until(Deadline(125_000)));
+        assert_eq!(half.on_deadline(Now(95_000), Now(0), false, &mut out), Silence::Until(Deadline(125_000)));
     }
 }

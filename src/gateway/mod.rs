@@ -150,7 +150,7 @@ impl Gateway {
             }
             Endpoint::Publish => self.on_publish(conn, head, fields),
             Endpoint::Stream => match stream::wanted(target, head.field("last-event-id"), self.relay.ask_bounds()) {
-                Ok(wanted) if self.relay.shared().remembers_too_much(wanted.weight) => {
+                Ok(wanted) if self.relay.shared().refuses_to_remember(wanted.weight, out.now()) => {
                     let fields = refusal::come_back_later(fields);
                     Verdict::Respond(Refusal::new(Code::Busy, REMEMBERS_TOO_MUCH).response(fields))
                 }
@@ -283,6 +283,11 @@ impl Service for Gateway {
             self.metrics.requests.increment(metrics::Request { endpoint, status: metrics::StatusClass::of(status) });
         }
         verdict
+    }
+
+    fn answers_guests(&self, head: &RequestHead<'_>) -> bool {
+        routes::path(Target::parse(head.target).path, self.config.exposition.is_some())
+            .is_some_and(Path::is_for_watchers)
     }
 
     fn on_body(&mut self, _out: &mut dyn Outbox<RelayMail>, conn: ConnId, tag: u32, body: Vec<u8>) {

@@ -98,6 +98,11 @@ impl Path {
         self.label
     }
 
+    /// Whether it tells how the relay is, which it does also when there is no room for another connection.
+    pub(super) const fn is_for_watchers(&self) -> bool {
+        matches!(self.label, metrics::Endpoint::Health | metrics::Endpoint::Metrics)
+    }
+
     /// Where a request with this method goes. Methods are case-sensitive.
     pub(super) fn route(&self, method: &str) -> Route {
         if method == "OPTIONS" {

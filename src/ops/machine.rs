@@ -12,7 +12,7 @@ use crate::limits::CORES_MAX;
 /// a library opens for a moment.
 const DESCRIPTORS_PROCESS: u64 = 64;
 /// Descriptors of one core beside its connections: poll, waker, listener, the reserve for answering when descriptors
-/// run out, and connections that are being refused.
+/// run out, and guests (`engine/accept.rs`).
 const DESCRIPTORS_PER_CORE: u64 = 16;
 
 /// What the defaults of the configuration depend on.

@@ -18,8 +18,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicIsize, AtomicU64, AtomicUsize, Ordering};
 
 use siphasher::sip::SipHasher13;
+use tracing::warn;
 
 use crate::base::segment_pool::PoolBudget;
+use crate::base::seldom::Seldom;
+use crate::base::time::Now;
 use crate::engine::service::{ConnId, CoreId, Mail};
 use crate::limits::Limits;
 use crate::ops::metrics::EvictionCause;
@@ -55,6 +58,8 @@ pub struct Shared {
     pub judgements: AtomicUsize,
     /// Bytes of what connections subscribe to and claim, all cores.
     remembered_bytes: AtomicUsize,
+    /// Subscriptions refused for these.
+    refusals: Seldom,
     tick: AtomicU64,
     /// Sessions held, less the evictions claimed and not made yet. Below 0 for a moment if the byte budget takes what
     /// was claimed.
@@ -64,7 +69,7 @@ pub struct Shared {
     pub(super) owner_keys: (u64, u64),
 }
 
-/// What a subscription is told that [`Shared::remembers_too_much`] for.
+/// What a subscription is told that [`Shared::refuses_to_remember`] for.
 pub const REMEMBERS_TOO_MUCH: &str = "AEP_SUBSCRIPTION_BYTES: all connections together subscribe to and claim too much";
 
 impl Shared {
@@ -81,6 +86,7 @@ impl Shared {
             parties: AtomicUsize::new(0),
             judgements: AtomicUsize::new(0),
             remembered_bytes: AtomicUsize::new(0),
+            refusals: Seldom::default(),
             tick: AtomicU64::new(1),
             sessions: AtomicIsize::new(0),
             oldest: (0..cores).map(|_| AtomicU64::new(NO_SESSION)).collect(),
@@ -126,6 +132,16 @@ impl Shared {
     #[must_use]
     pub fn remembers_too_much(&self, more: usize) -> bool {
         self.remembered_bytes.load(Ordering::Relaxed).saturating_add(more) > self.limits.remembered_bytes_max
+    }
+
+    /// Whether a subscription of so many bytes is refused for that; the log tells once a minute.
+    #[must_use]
+    pub fn refuses_to_remember(&self, more: usize, now: Now) -> bool {
+        let refuses = self.remembers_too_much(more);
+        if refuses && let Some(times) = self.refusals.happened(now) {
+            warn!(times, "AEP_SUBSCRIPTION_BYTES is reached: subscriptions are refused");
+        }
+        refuses
     }
 
     /// Whether nothing is remembered for anybody.

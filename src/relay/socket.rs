@@ -8,6 +8,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use crate::base::time::Now;
 use crate::engine::service::{ConnId, Flow, Message, Outbox, WebSocketClose};
 use crate::ops::metrics::CommandOutcome;
 use crate::wire::json::{self, Kind, Value};
@@ -249,7 +250,7 @@ impl Relay {
 
     fn on_subscribe(&mut self, out: &mut dyn Outbox<RelayMail>, conn: ConnId, object: Value<'_>) {
         let id = frame::text(frame::member(object, "id"));
-        match self.subscription_asked(conn, object, id.as_deref()) {
+        match self.subscription_asked(out.now(), conn, object, id.as_deref()) {
             Ok(wanted) => {
                 self.flush_live(out);
                 self.await_answer(conn);
@@ -262,7 +263,13 @@ impl Relay {
         }
     }
 
-    fn subscription_asked(&self, conn: ConnId, object: Value<'_>, id: Option<&str>) -> Result<Wanted, Refusal> {
+    fn subscription_asked(
+        &self,
+        now: Now,
+        conn: ConnId,
+        object: Value<'_>,
+        id: Option<&str>,
+    ) -> Result<Wanted, Refusal> {
         if !self.consumes(conn) {
             return Err(Refusal::new(Code::Unauthorized, "an emitter may not subscribe"));
         }
@@ -282,7 +289,7 @@ impl Relay {
             let detail = format!("{bytes_max} bytes: what the subscriptions of one connection may hold together");
             return Err(Refusal::new(Code::LimitExceeded, detail));
         }
-        if self.shared.remembers_too_much(weight) {
+        if self.shared.refuses_to_remember(weight, now) {
             return Err(Refusal::new(Code::LimitExceeded, REMEMBERS_TOO_MUCH));
         }
         let bounds = self.ask_bounds();

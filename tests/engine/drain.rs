@@ -1,12 +1,13 @@
 //! The end of the process: who is told, who is waited for, and how it counts.
 
+use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
 use aep_relay::engine::Outcome;
 use aep_relay::ops::metrics::ConnectionKind;
 
-use crate::harness::{start, start_with};
+use crate::harness::{start, start_with, wait_until};
 
 #[test]
 fn an_idle_engine_drains_at_once_and_gives_the_port_back() {
@@ -65,7 +66,7 @@ fn everybody_is_told() {
 
 #[test]
 fn a_body_in_flight_comes_to_its_end_and_a_new_request_is_refused() {
-    let mut server = start(2);
+    let mut server = start_with(2, |limits, _| limits.drain_time = Duration::from_secs(200));
     let mut upload = server.client();
     let head = "POST /echo HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n";
     upload.send(head);
@@ -73,11 +74,10 @@ fn a_body_in_flight_comes_to_its_end_and_a_new_request_is_refused() {
     upload.send("he");
     let mut late = server.client();
     late.send("GET /now HT");
-    let mut witness = server.client();
-    server.wait_until("all are there", |core| core.connections.value(ConnectionKind::Http), |n| n == 3);
+    server.wait_until("all are there", |core| core.connections.value(ConnectionKind::Http), |n| n == 2);
     server.wait_until("their bytes too", |core| core.bytes_in.value(), |n| n >= (head.len() + 2 + 11) as u64);
     server.stop();
-    assert!(witness.read_to_end().is_empty());
+    wait_until("nobody is let in any more", || TcpStream::connect(server.address).is_err());
     upload.send("llo");
     assert_eq!(upload.answer(), (200, b"hello".to_vec()));
     late.send("TP/1.1\r\nHost: x\r\n\r\n");
@@ -90,14 +90,47 @@ fn a_body_in_flight_comes_to_its_end_and_a_new_request_is_refused() {
 }
 
 #[test]
-fn a_body_that_does_not_end_is_refused_at_half_time() {
-    let mut server = start_with(1, |limits, _| limits.drain_time = Duration::from_secs(4));
+fn a_body_that_stands_still_is_refused_long_before_half_time_and_holds_up_nobody() {
+    let mut server = start_with(1, |limits, _| limits.drain_time = Duration::from_secs(100));
+    let mut reader = server.stream();
     let mut upload = server.client();
     upload.send("POST /echo HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n");
     upload.read_through("\r\n\r\n");
+    upload.send("he");
     server.stop();
+    // The clients' own patience is shorter than half of the drain time.
     assert_eq!(upload.answer().0, 503);
     drop(upload);
+    assert_eq!(reader.chunk().as_deref(), Some(": bye\n\n"));
+    drop(reader);
+    assert_eq!(server.join(), Outcome::Drained);
+}
+
+#[test]
+fn a_body_that_goes_on_is_waited_for_up_to_half_time() {
+    let mut server = start_with(1, |limits, _| limits.drain_time = Duration::from_secs(10));
+    let uploads = [1, 100_000].map(|seconds| {
+        let mut upload = server.client();
+        let length = seconds * 10;
+        upload.send(format!(
+            "POST /echo HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: {length}\r\n\r\n"
+        ));
+        upload.read_through("\r\n\r\n");
+        (upload, length)
+    });
+    server.stop();
+    // A byte in a tenth of a second; one that brings nothing for a fifth stands still.
+    let statuses = uploads.map(|(mut upload, length)| {
+        std::thread::spawn(move || {
+            for _ in 0..length {
+                if upload.stream.write_all(b"x").is_err() || upload.has_answer_within(Duration::from_millis(100)) {
+                    break;
+                }
+            }
+            upload.answer().0
+        })
+    });
+    assert_eq!(statuses.map(|status| status.join().unwrap()), [200, 503]);
     assert_eq!(server.join(), Outcome::Drained);
 }
 
@@ -120,10 +153,36 @@ fn peers_that_do_not_answer_are_cut_and_the_drain_is_a_good_one() {
 }
 
 #[test]
-fn the_drain_time_is_the_last_word() {
+fn the_second_to_answer_the_goodbye_is_on_top_of_the_drain_time() {
     let mut server = start_with(1, |limits, _| limits.drain_time = Duration::from_millis(100));
-    // It would be given a second to answer the close.
     let _deaf = server.websocket();
+    let mut slow = server.websocket();
     server.stop();
+    assert_eq!(slow.frame().0, 0x88);
+    slow.send_frame(0x88, b"\x03\xe9");
+    assert!(slow.read_to_end().is_empty());
+    assert_eq!(server.join(), Outcome::Drained);
+}
+
+#[test]
+fn a_reader_that_goes_on_reading_is_waited_for_up_to_the_drain_time() {
+    let mut server = start_with(1, |limits, _| limits.drain_time = Duration::from_secs(2));
+    let mut slow = server.stream();
+    let mut reader = server.stream();
+    let mut publisher = server.client();
+    let filler = "x".repeat(1 << 20);
+    for _ in 0..15 {
+        publisher.publish(&filler);
+        assert!(reader.event().is_some());
+    }
+    drop(reader);
+    server.stop();
+    let trickle = std::thread::spawn(move || {
+        let mut bytes = [0; 64 << 10];
+        while slow.stream.read(&mut bytes).is_ok_and(|count| count > 0) {
+            std::thread::park_timeout(Duration::from_millis(40));
+        }
+    });
     assert_eq!(server.join(), Outcome::TimedOut);
+    trickle.join().unwrap();
 }

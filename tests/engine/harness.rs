@@ -135,6 +135,14 @@ impl Client {
         count > 0
     }
 
+    /// Whether an answer, or the end, comes within that time.
+    pub fn has_answer_within(&self, time: Duration) -> bool {
+        self.stream.set_read_timeout(Some(time)).unwrap();
+        let answered = self.stream.peek(&mut [0]).is_ok();
+        self.stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        answered
+    }
+
     /// Everything up to and with that text.
     #[track_caller]
     pub fn read_through(&mut self, text: &str) -> String {

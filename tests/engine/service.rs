@@ -9,26 +9,36 @@ use aep_relay::engine::service::{
     Admits, ConnId, CoreId, Ending, EventStreamOpen, Flow, HttpFault, Lane, Mail, Message, Outbox, Pushed, Response,
     Run, Service, Verdict, WebSocketClose, WebSocketUpgrade, Work,
 };
-use aep_relay::limits::Room;
+use aep_relay::limits::{Room, STANDSTILL_MIN};
 use aep_relay::wire::http1::{RequestHead, StreamFraming};
 use aep_relay::wire::websocket::Handshake;
 use aep_relay::wire::websocket::frame::encode_text;
 
 const ECHO: u32 = 1;
 const PUBLISH: u32 = 2;
+/// How long a core does not run when it is told to stand still, as if its process had been stopped.
+pub const STANDSTILL: Duration = STANDSTILL_MIN.saturating_add(Duration::from_secs(1));
 
 /// Bounds that tests change.
 #[derive(Debug, Clone)]
 pub struct Settings {
     pub body_bytes_max: usize,
     pub heartbeat_interval: Duration,
+    pub ping_interval: Duration,
+    pub silence_max: Duration,
     /// How many consumers were cut.
     pub cuts: Arc<AtomicUsize>,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { body_bytes_max: 32 << 20, heartbeat_interval: Duration::from_secs(15), cuts: Arc::default() }
+        Self {
+            body_bytes_max: 32 << 20,
+            heartbeat_interval: Duration::from_secs(15),
+            ping_interval: Duration::from_secs(30),
+            silence_max: Duration::from_secs(90),
+            cuts: Arc::default(),
+        }
     }
 }
 
@@ -138,14 +148,18 @@ impl Service for Demo {
                         fields: Vec::new(),
                         message_bytes_max: self.settings.body_bytes_max,
                         first_message_bytes_max: self.settings.body_bytes_max,
-                        ping_interval: Duration::from_secs(30),
-                        silence_max: Duration::from_secs(90),
+                        ping_interval: self.settings.ping_interval,
+                        silence_max: self.settings.silence_max,
                     })
                 }
                 _ => Verdict::Respond(response(426, b"".as_slice())),
             },
             _ => Verdict::Respond(response(404, b"".as_slice())),
         }
+    }
+
+    fn answers_guests(&self, head: &RequestHead<'_>) -> bool {
+        head.target == "/watched"
     }
 
     fn on_body(&mut self, out: Out<'_>, conn: ConnId, tag: u32, body: Vec<u8>) {
@@ -179,6 +193,9 @@ impl Service for Demo {
         if let Some(event) = text.strip_prefix(b"publish ") {
             out.mail_ingest(CoreId(0), Letter::Admit(event.into()));
             return Flow::Continue;
+        }
+        if text == b"stand still" {
+            std::thread::sleep(STANDSTILL);
         }
         if text == b"close" {
             out.close_websocket(conn, WebSocketClose { code: 1000, reason: "asked" });

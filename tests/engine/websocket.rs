@@ -3,6 +3,7 @@
 use aep_relay::ops::metrics::{ConnectionKind, Ending};
 
 use crate::harness::{client_frame, start, start_with};
+use crate::service::STANDSTILL;
 
 const TEXT: u8 = 0x81;
 const BINARY: u8 = 0x82;
@@ -167,4 +168,29 @@ fn a_websocket_that_is_cut_ends_with_whole_frames() {
     }
     assert!(seen < sent);
     assert_eq!(stalled.frame(), (CLOSE, 1013_u16.to_be_bytes().to_vec()));
+}
+
+/// A core that did not run heard nobody: that silence is not the peers'. One that goes on is.
+#[test]
+fn silence_counts_anew_behind_a_standstill() {
+    let server = start_with(1, |_, settings| {
+        settings.ping_interval = STANDSTILL / 3;
+        settings.silence_max = STANDSTILL - STANDSTILL / 6;
+    });
+    let mut quiet = server.websocket();
+    let mut gone = server.websocket();
+    let mut other = server.websocket();
+    other.send_frame(TEXT, b"stand still");
+    assert_eq!(other.frame(), (TEXT, b"stand still".to_vec()));
+    assert_eq!(quiet.frame(), (PING, Vec::new()));
+    quiet.send_frame(PONG, b"");
+    quiet.send_frame(TEXT, b"here");
+    loop {
+        match quiet.frame() {
+            (PING, _) => quiet.send_frame(PONG, b""),
+            frame => break assert_eq!(frame, (TEXT, b"here".to_vec())),
+        }
+    }
+    let pings = gone.read_to_end();
+    assert!(!pings.is_empty() && pings.chunks(2).all(|ping| ping == [PING, 0]), "{pings:?}");
 }
