@@ -147,6 +147,12 @@ impl Relay {
         &self.shared
     }
 
+    /// Whether a subscription would make all connections together keep too much.
+    #[must_use]
+    pub fn remembers_too_much(&self, wanted: &Wanted) -> bool {
+        self.shared.remembers_too_much(wanted.footprint(self.shared.cores()))
+    }
+
     /// The bounds of what a subscription may ask for.
     #[must_use]
     pub fn ask_bounds(&self) -> AskBounds {
@@ -204,8 +210,9 @@ impl Relay {
         self.gatherings.forget(conn);
         self.reader.remove_peer(out, conn);
         if let Some(party) = self.parties.remove(conn) {
-            if party.hello.is_some() {
+            if let Some(hello) = &party.hello {
                 self.shared.parties.fetch_sub(1, Ordering::Relaxed);
+                self.shared.remember(&self.metrics, hello.footprint(), 0);
             }
             self.end_claims(conn, &party.claims);
             self.flush_live(out);
@@ -214,7 +221,7 @@ impl Relay {
 
     /// A connection's claims end all at once.
     fn end_claims(&mut self, conn: ConnId, claims: &ClaimedSessions) {
-        self.shared.remember(claims.bytes(), 0);
+        self.shared.remember(&self.metrics, claims.bytes(), 0);
         self.lapsed.extend(claims.iter().map(|session| (conn, Arc::from(session))));
     }
 

@@ -22,9 +22,9 @@ use siphasher::sip::SipHasher13;
 use crate::base::segment_pool::PoolBudget;
 use crate::engine::service::{ConnId, CoreId, Mail};
 use crate::limits::Limits;
-use crate::ops::metrics::EvictionCause;
+use crate::ops::metrics::{CoreMetrics, EvictionCause};
 
-use super::claims::{Accepts, ClaimNote};
+use super::claims::{ClaimNote, Control};
 use super::error::Code;
 use super::event::{Batch, Fingerprinter, Position};
 use super::filter::Filter;
@@ -53,7 +53,7 @@ pub struct Shared {
     pub parties: AtomicUsize,
     /// Positions waiting to be judged against the first event of their session (`replay.rs`).
     pub judgements: AtomicUsize,
-    /// Bytes of what connections subscribe to and claim, all cores.
+    /// Bytes of what connections say of themselves, subscribe to and claim, all cores.
     remembered_bytes: AtomicUsize,
     tick: AtomicU64,
     /// Sessions held, less the evictions claimed and not made yet. Below 0 for a moment if the byte budget takes what
@@ -65,7 +65,8 @@ pub struct Shared {
 }
 
 /// What a subscription is told that [`Shared::remembers_too_much`] for.
-pub const REMEMBERS_TOO_MUCH: &str = "AEP_SUBSCRIPTION_BYTES: all connections together subscribe to and claim too much";
+pub const REMEMBERS_TOO_MUCH: &str =
+    "AEP_SUBSCRIPTION_BYTES: all connections together make the relay remember too much";
 
 impl Shared {
     /// What `cores` relays share under `limits`.
@@ -113,8 +114,11 @@ impl Shared {
         CoreId(u16::try_from(hasher.finish() % cores).unwrap_or(0))
     }
 
-    /// What some connection subscribes to or claims weighs `after` bytes instead of `before`.
-    pub fn remember(&self, before: usize, after: usize) {
+    /// What some connection says of itself, subscribes to or claims takes `after` bytes instead of `before`, on the core whose
+    /// metrics are given.
+    pub fn remember(&self, metrics: &CoreMetrics, before: usize, after: usize) {
+        metrics.remembered_bytes.raise(after.saturating_sub(before) as u64);
+        metrics.remembered_bytes.lower(before.saturating_sub(after) as u64);
         if after >= before {
             self.remembered_bytes.fetch_add(after - before, Ordering::Relaxed);
         } else {
@@ -361,8 +365,8 @@ pub struct Command {
 pub struct Claimant {
     /// Core and connection.
     pub at: (CoreId, ConnId),
-    /// The commands it declared to accept.
-    pub accepts: Accepts,
+    /// What it declared of control.
+    pub control: Control,
 }
 
 /// Events on their way to consumers, in the order of their arrival at one owner.
