@@ -26,12 +26,13 @@ pub struct Limits {
     pub backlog_bytes_max: usize,
     /// Bytes of one core's delivery blocks; beyond it the oldest block's readers copy their rest into their backlog.
     pub delivery_bytes_max: usize,
-    /// Bytes of all request bodies and WebSocket messages being received. Beyond it one of them is read on, and the others wait
+    /// Bytes of all requests and WebSocket messages being received. Beyond it one of them is read on, and the others wait
     /// for no longer than `body_time`: 503 with `Retry-After`, or close code 1013. The first [`RECEIVE_BYTES_FREE`] of each
     /// never wait.
     pub receiving_bytes_max: usize,
-    /// Bytes of all connections' subscriptions (the requests that made them) and claims (names of sessions) together. Beyond
-    /// it subscriptions are refused, and of who claims more only the newest claim stands.
+    /// Bytes that all connections' hellos, subscriptions with the positions they were handed, and claims take together. Beyond
+    /// it subscriptions are refused and so are hellos larger than [`CONNECTION_BYTES`], and of who claims more only the newest
+    /// claim stands.
     pub remembered_bytes_max: usize,
     /// Bytes of a request head; over it 431, a request line alone over it 414.
     pub head_bytes_max: usize,
@@ -79,8 +80,8 @@ pub const ALLOWANCE_BYTES: usize = 32 << 10;
 pub const BODY_BYTES_PER_SECOND_MIN: usize = 1024;
 /// The time over which that is judged: what came before it earns no standing still.
 pub const BODY_RATE_TIME: Duration = Duration::from_secs(10);
-/// Bytes of a body or message that are received even when others have used `receiving_bytes_max` up. No more than a request
-/// head may have, so that the memory of heads, which a connection needs at another time, covers it.
+/// Bytes of a head, body or message that are received even when others have used `receiving_bytes_max` up: every connection may
+/// hold that much beyond it.
 pub const RECEIVE_BYTES_FREE: usize = 16 << 10;
 /// What the one body or message that is read on beyond `receiving_bytes_max` must bring per second while others wait; under it
 /// another one is read on instead.
@@ -113,8 +114,8 @@ pub const JSON_DEPTH_MAX: usize = 128;
 pub const TOMBSTONES_MAX: usize = 4096;
 /// They take at most one part in this many of `replay_bytes_max`, names included; beyond it the oldest are forgotten.
 pub const TOMBSTONES_SHARE: usize = 16;
-/// What one connection may make the relay remember by subscribing (filters, positions, ids), and as much again by
-/// claiming (names of sessions), unless a single message may be larger. Over it `limit-exceeded`; the oldest claim lapses.
+/// Memory that one connection may take by subscribing, and as much again by claiming, unless a single message may be larger.
+/// Over it `limit-exceeded`; the oldest claim lapses.
 pub const REMEMBERED_BYTES_MAX: usize = 16 << 20;
 /// A session with a longer name is not among the positions of a `closing` frame: these are kept for every consumer, and
 /// their names shall not outweigh what is delivered.
@@ -143,10 +144,17 @@ pub const MESSAGE_BYTES_MAX: usize = 1 << 30;
 pub const REPLAY_EVENTS_PER_CORE_MIN: usize = 4;
 /// Bytes of a bearer token; a longer one is refused at start. Presented tokens are compared at this fixed size.
 pub const TOKEN_BYTES_MAX: usize = 1024;
+/// Stages between publishers and write queues, see [`Limits::stage_bytes`]: before an owner, and before a reader. Each takes one
+/// batch of the largest size whatever it holds.
+pub const STAGES: usize = 2;
 /// Largest settable number of connections.
 pub const CONNECTIONS_MAX: usize = 1_000_000;
 /// What is counted for one connection's own state (slab entry, subscription, class membership) in the budget.
 pub const CONNECTION_BYTES: usize = 1 << 10;
+/// What is counted for the process whatever it serves: program, log, what the allocator keeps for itself.
+pub const PROCESS_BYTES: usize = 8 << 20;
+/// The same for each core: stack, read buffer, mailboxes.
+pub const CORE_BYTES: usize = 1 << 20;
 
 const _: () = assert!(MESSAGE_BYTES_MAX + FRAMING_BYTES < u32::MAX as usize / 2);
 const _: () = assert!(CORES_MAX <= u64::BITS as usize);
@@ -246,23 +254,32 @@ impl Limits {
         self.body_bytes_max.max(REMEMBERED_BYTES_MAX)
     }
 
+    /// How many bodies of the largest size the least bounds of that many cores hold together, see [`Limits::memory_budget`].
+    #[must_use]
+    pub const fn bodies_min(cores: usize) -> usize {
+        const ONCE: usize = 1 + 1 + 1 + BORROWERS_MAX;
+        cores * (REPLAY_EVENTS_PER_CORE_MIN + 1 + STAGES) + ONCE
+    }
+
     /// What all bounds together allow a process of that many cores to hold, item by item.
     ///
     /// A write queue has no item of its own: what it holds are slices of delivery blocks, and what is copied out of
-    /// them counts as backlog. Nor has the memory of evicted sessions, which is charged to the replay buffers. What
-    /// connections subscribe to and claim is bounded for each of them, so its sum is far above all the rest, and
-    /// reached only if every connection there may be asks for as much as one may.
+    /// them counts as backlog. Nor has the memory of evicted sessions, which is charged to the replay buffers. What is being
+    /// received is more than its bound by what is lent beyond it, and by what every connection may bring at any time.
     #[must_use]
     pub fn memory_budget(&self, cores: usize) -> MemoryBudget {
+        let lent = self.body_bytes_max.saturating_mul(BORROWERS_MAX);
+        let on_their_way = self.stage_bytes().max(self.body_bytes_max).saturating_mul(STAGES);
         MemoryBudget {
             items: [
                 ("replay buffers", self.replay_bytes_max),
                 ("delivery blocks", self.delivery_bytes_max.saturating_mul(cores)),
                 ("backlogs of slow consumers", self.backlog_bytes_max),
-                ("bodies and messages being received", self.receiving_bytes_max),
-                ("request heads being received", self.head_bytes_max.saturating_mul(self.connections_max)),
-                ("connections", CONNECTION_BYTES.saturating_mul(self.connections_max)),
-                ("what connections subscribe to and claim", self.remembered_bytes_max),
+                ("requests and messages being received", self.receiving_bytes_max.saturating_add(lent)),
+                ("events on their way between cores", on_their_way.saturating_mul(cores)),
+                ("connections", (CONNECTION_BYTES + RECEIVE_BYTES_FREE).saturating_mul(self.connections_max)),
+                ("what connections say of themselves, subscribe to and claim", self.remembered_bytes_max),
+                ("the process itself", CORE_BYTES.saturating_mul(cores).saturating_add(PROCESS_BYTES)),
             ],
         }
     }
@@ -271,7 +288,7 @@ impl Limits {
 /// The bytes a process may hold by its bounds: an itemised sum, for the operator. Displayed on one line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MemoryBudget {
-    items: [(&'static str, usize); 7],
+    items: [(&'static str, usize); 8],
 }
 
 impl MemoryBudget {
@@ -325,18 +342,38 @@ mod tests {
             backlog_bytes_max: 2 << 20,
             receiving_bytes_max: 1 << 20,
             remembered_bytes_max: 5 << 20,
-            head_bytes_max: 1 << 10,
+            body_bytes_max: 1 << 20,
             connections_max: 1024,
             ..Limits::default()
         };
         let budget = limits.memory_budget(2);
-        assert_eq!(budget.total_bytes(), (4 + 2 * 3 + 2 + 1 + 1 + 1 + 5) << 20);
+        assert_eq!(budget.total_bytes(), (4 + 2 * 3 + 2 + (1 + 2) + 2 * 2 + 17 + 5 + (8 + 2)) << 20);
         assert_eq!(
             budget.to_string(),
-            "at most 20 MiB: replay buffers 4 MiB, delivery blocks 6 MiB, backlogs of slow consumers 2 MiB, \
-             bodies and messages being received 1 MiB, request heads being received 1 MiB, connections 1 MiB, \
-             what connections subscribe to and claim 5 MiB"
+            "at most 51 MiB: replay buffers 4 MiB, delivery blocks 6 MiB, backlogs of slow consumers 2 MiB, \
+             requests and messages being received 3 MiB, events on their way between cores 4 MiB, connections 17 MiB, \
+             what connections say of themselves, subscribe to and claim 5 MiB, the process itself 10 MiB"
         );
+    }
+
+    #[test]
+    fn the_bodies_that_the_least_bounds_hold_are_all_that_depends_on_their_size() {
+        let least = |body_bytes_max: usize, cores| {
+            let limits = Limits {
+                body_bytes_max,
+                write_queue_bytes_max: body_bytes_max,
+                backlog_bytes_max: body_bytes_max,
+                delivery_bytes_max: body_bytes_max,
+                receiving_bytes_max: body_bytes_max,
+                remembered_bytes_max: body_bytes_max,
+                replay_bytes_max: Limits::replay_bytes_min(cores, body_bytes_max),
+                ..Limits::default()
+            };
+            limits.memory_budget(cores).total_bytes()
+        };
+        for cores in [1, 2, 64] {
+            assert_eq!(least(3 << 20, cores) - least(2 << 20, cores), Limits::bodies_min(cores) << 20);
+        }
     }
 
     #[test]

@@ -26,7 +26,7 @@ pub fn run(config: Config) -> ExitCode {
     for notice in config.notices() {
         tracing::info!("{notice}");
     }
-    tracing::debug!("{}", config.limits.memory_budget(config.cores));
+    tracing::debug!("{}", config.budget());
     match start(config) {
         Ok(running) => running.serve(),
         Err(error) => {

@@ -30,7 +30,7 @@ const HOMES: &[(&[&str], &[&str])] = &[
     (&["mio::", "socket2::"], &["engine/"]),
     (&["Instant::now", ".elapsed()"], &["engine/core.rs", "ops/log/"]),
     (&["SystemTime::now"], &["engine/core.rs", "ops/", "server.rs"]),
-    (&["std::fs", "File::open"], &["engine/listener.rs", "ops/config/", "ops/shutdown.rs"]),
+    (&["std::fs", "File::open"], &["engine/listener.rs", "ops/config/", "ops/machine.rs", "ops/shutdown.rs"]),
     (
         &["std::net", "TcpListener", "TcpStream"],
         &["engine/", "ops/config.rs", "ops/hosts.rs", "ops/origins.rs", "server.rs"],

@@ -382,19 +382,18 @@ fn what_all_connections_subscribe_to_and_claim_is_bounded_in_bytes() {
     let relay = Relay::start(|options| {
         options.env("AEP_MAX_BODY", 65_536).env("AEP_SUBSCRIPTION_BYTES", 131_072);
     });
-    let long = "x".repeat(60_000);
-    let filter = format!(r#""filter":{{"agent":"{long}"}}"#);
+    let filter = |agent: &str| format!(r#""filter":{{"agent":"{}"}}"#, agent.repeat(60_000));
     let mut first = Ws::hello(&relay, "consumer", "first");
     let mut second = Ws::hello(&relay, "both", "second");
-    first.subscribe("one", &filter);
-    second.subscribe("two", &filter);
+    first.subscribe("one", &filter("x"));
+    second.subscribe("two", &filter("y"));
     // Nobody's third fits, while a small one does.
     for ws in [&mut first, &mut second] {
-        ws.text(format!(r#"{{"type":"subscribe","id":"over",{filter}}}"#));
+        ws.text(format!(r#"{{"type":"subscribe","id":"over",{}}}"#, filter("z")));
         let error = ws.expect_error("limit-exceeded");
         assert!(error["detail"].as_str().unwrap().contains("AEP_SUBSCRIPTION_BYTES"), "{error}");
     }
-    let refused = relay.get(&query("/stream", &[("filter", &format!(r#"{{"agent":"{long}"}}"#))]));
+    let refused = relay.get(&query("/stream", &[("filter", &format!(r#"{{"agent":"{}"}}"#, "z".repeat(60_000)))]));
     refused.expect_refusal(503, "busy");
     assert!(refused.field("retry-after").is_some() && !refused.closes(), "{refused:?}");
     expect_said_once(&relay, "AEP_SUBSCRIPTION_BYTES is reached");
@@ -410,7 +409,7 @@ fn what_all_connections_subscribe_to_and_claim_is_bounded_in_bytes() {
     // What is given up makes room.
     first.text(r#"{"type":"unsubscribe","id":"one"}"#);
     first.json();
-    first.subscribe("again", &filter);
+    first.subscribe("again", &filter("z"));
 }
 
 #[test]

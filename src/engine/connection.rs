@@ -239,9 +239,12 @@ impl Connection {
         self.flags.readable || self.leftover.as_ref().is_some_and(|leftover| !leftover.partial)
     }
 
-    /// Bytes it has received of the body or message under way; none if nothing is kept of what it sends.
+    /// Bytes it has received of the head, body or message under way; none if nothing is kept of what it sends.
     pub(super) fn received_bytes(&self) -> Option<usize> {
         match (self.phase, &self.half) {
+            (Phase::Open, Half::Http(half)) if half.has_partial_head() => {
+                Some(self.leftover.as_ref().map_or(0, |leftover| leftover.bytes.len()))
+            }
             (Phase::Open, Half::Http(half)) => Some(half.body_bytes()),
             (Phase::Open, Half::WebSocket(half)) => Some(half.message_bytes()),
             (Phase::Open, Half::EventStream(_)) | (Phase::Finishing(_) | Phase::Lingering(_) | Phase::Over, _) => None,

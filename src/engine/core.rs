@@ -20,7 +20,7 @@ use crate::engine::accept::Handover;
 use crate::engine::drain::{Drain, Ends, Outcome};
 use crate::engine::expiry::Late;
 use crate::engine::input::CONNECTION_BYTES_MAX;
-use crate::engine::io::{Io, count_backlog};
+use crate::engine::io::{Io, count_backlog, count_receiving};
 use crate::engine::listener::Acceptor;
 use crate::engine::mailbox::{Letter, Mailbox};
 use crate::engine::process::Process;
@@ -273,7 +273,7 @@ impl<S: Service> Core<S> {
             conn.socket.deregister(self.poll.registry());
             count_backlog(&self.io.process, &self.io.metrics, conn.queue.backlog_bytes(), 0);
             conn.queue.clear(&mut self.io.blocks);
-            self.io.process.count_receiving(conn.receiving_bytes, 0);
+            count_receiving(&self.io.process, &self.io.metrics, conn.receiving_bytes, 0);
             self.io.process.count_borrower(conn.flags.borrows, false);
             self.io.process.unfavour(self.io.favour(id), self.io.now);
             if conn.flags.counted {

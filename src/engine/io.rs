@@ -148,7 +148,7 @@ impl<M: Mail> Io<M> {
         if let Some(conn) = self.connections.get_mut(id.slot, id.generation) {
             let now = conn.held_bytes();
             if now != conn.receiving_bytes {
-                self.process.count_receiving(conn.receiving_bytes, now);
+                count_receiving(&self.process, &self.metrics, conn.receiving_bytes, now);
                 conn.receiving_bytes = now;
             }
             let borrows = conn.is_borrowing();
@@ -348,6 +348,14 @@ impl<M: Mail> Io<M> {
             self.lists.doomed.push(id);
         }
     }
+}
+
+/// What a connection holds of requests and messages that are not complete has changed: the process's count and the core's metric
+/// follow.
+pub(super) fn count_receiving(process: &Process, metrics: &CoreMetrics, before: usize, now: usize) {
+    process.count_receiving(before, now);
+    metrics.receiving_bytes.raise(now.saturating_sub(before) as u64);
+    metrics.receiving_bytes.lower(before.saturating_sub(now) as u64);
 }
 
 /// A connection's backlog has changed: the process's count and the core's metric follow.

@@ -1,9 +1,9 @@
 //! Who may read on while the bodies and messages under way are more than memory is set aside for, who waits, and for how long.
 //!
-//! Counted is what connections hold of bodies and messages that are not complete, over all cores (`process.rs`). While that is
-//! below its bound, everybody is read. At the bound
+//! Counted is what connections hold of heads, bodies and messages that are not complete, over all cores (`process.rs`). While
+//! that is below its bound, everybody is read. At the bound
 //!
-//! - the first [`RECEIVE_BYTES_FREE`] of a body or message are read all the same, a few at a time. So requests, WebSockets
+//! - the first [`RECEIVE_BYTES_FREE`] of a head, body or message are read all the same, a few at a time. So requests, WebSockets
 //!   between messages, and small bodies and messages never wait for what others receive;
 //! - one connection of the process, the *favoured* one, is read on: without it all could wait for each other. What it brings
 //!   is borrowed. It has the favour until it is complete or brings less than

@@ -150,7 +150,7 @@ impl Gateway {
             }
             Endpoint::Publish => self.on_publish(conn, head, fields),
             Endpoint::Stream => match stream::wanted(target, head.field("last-event-id"), self.relay.ask_bounds()) {
-                Ok(wanted) if self.relay.shared().refuses_to_remember(wanted.weight, out.now()) => {
+                Ok(wanted) if self.relay.refuses_to_remember(&wanted, out.now()) => {
                     let fields = refusal::come_back_later(fields);
                     Verdict::Respond(Refusal::new(Code::Busy, REMEMBERS_TOO_MUCH).response(fields))
                 }

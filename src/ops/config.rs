@@ -25,7 +25,7 @@ use clap::Parser;
 pub use arguments::RawConfig;
 pub use setting::ConfigError;
 
-use crate::limits::{self, FRAMING_BYTES, Limits, MESSAGE_BYTES_MAX};
+use crate::limits::{self, FRAMING_BYTES, Limits, MESSAGE_BYTES_MAX, MemoryBudget};
 use crate::ops::auth::Token;
 use crate::ops::hosts::Hosts;
 use crate::ops::log;
@@ -44,6 +44,8 @@ const HEAD_BYTES_MAX: usize = 16 << 20;
 const TIMES: [Duration; 2] = [Duration::from_millis(1), Duration::from_secs(86_400)];
 /// Bounds of the heartbeat interval: balancers cut what is silent for half a minute.
 const HEARTBEATS: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(25)];
+/// Parts into which defaults are divided to make them fit the memory.
+const SHARES: usize = 1 << 10;
 /// Fewer connections than this are worth a warning.
 const FEW_CONNECTIONS: usize = 1000;
 /// Connections by default, where the descriptors allow that many.
@@ -70,6 +72,10 @@ pub struct Config {
     pub log: String,
     /// Every bound.
     pub limits: Limits,
+    /// Bytes that the bounds should not exceed together.
+    memory: usize,
+    /// Whether some are smaller than by default for that.
+    is_scaled: bool,
     machine: Machine,
     unknown: Unknown,
 }
@@ -179,6 +185,10 @@ impl Config {
         let log = settings
             .parsed("AEP_LOG", &raw.log, log::FILTER_ACCEPTED, |text| log::is_filter(text).then(|| text.to_owned()))?;
         let host = host.unwrap_or(Host::Address(IpAddr::V4(Ipv4Addr::LOCALHOST)));
+        let available = usize::try_from(machine.memory / 4 * 3).unwrap_or(usize::MAX).clamp(1, BYTES_MAX);
+        let memory = settings.bytes("AEP_MEMORY", &raw.memory, available, 1..=BYTES_MAX, "")?;
+        let (limits, is_scaled) =
+            fitting(memory, cores, |share| bounds(&settings, raw, cores, machine, memory, share))?;
         Ok(Self {
             host,
             port: settings.port("AEP_PORT", &raw.port, 8787)?,
@@ -188,7 +198,9 @@ impl Config {
             hosts: hosts.map(|hosts| hosts.and(&host.to_string()).and(&host.ip().to_string())),
             metrics: metrics.unwrap_or(true),
             log: log.unwrap_or_else(|| "info".to_owned()),
-            limits: bounds(&settings, raw, cores, machine)?,
+            limits,
+            memory,
+            is_scaled,
             machine,
             unknown: Unknown::default(),
         })
@@ -225,7 +237,17 @@ impl Config {
                 if connections == 1 { "1 connection".to_owned() } else { format!("{connections} connections") }
             ));
         }
+        let budget = self.budget();
+        if budget.total_bytes() > self.memory {
+            warnings.push(format!("AEP_MEMORY is {} MiB, but the other bounds allow {budget}", self.memory >> 20));
+        }
         warnings
+    }
+
+    /// What the bounds allow the process to hold.
+    #[must_use]
+    pub fn budget(&self) -> MemoryBudget {
+        self.limits.memory_budget(self.cores)
     }
 
     /// What the operator may want to know at start, and need not worry about.
@@ -237,7 +259,14 @@ impl Config {
                 self.open_to_pages()
             )
         });
-        open.into_iter().chain(self.unknown.notice()).collect()
+        let memory = (self.is_scaled && self.budget().total_bytes() <= self.memory).then(|| {
+            format!(
+                "bounds that are not set are smaller than by default, to fit AEP_MEMORY ({} MiB): {}",
+                self.memory >> 20,
+                self.budget()
+            )
+        });
+        open.into_iter().chain(memory).chain(self.unknown.notice()).collect()
     }
 
     /// How far whoever may publish and read may do so through pages that their browser shows, as the end of a sentence.
@@ -262,24 +291,49 @@ fn on_off(text: &str) -> Option<bool> {
     }
 }
 
-/// Resolves every bound. Where one depends on others, its default follows them, and a value that breaks the relation
-/// is refused with the reason.
-fn bounds(settings: &Settings<'_>, raw: &RawConfig, cores: usize, machine: Machine) -> Result<Limits, ConfigError> {
+/// The bounds by the largest share of their defaults with which they fit that memory, or by none of them; and whether that is not
+/// all of them.
+fn fitting(
+    memory: usize,
+    cores: usize,
+    bounds: impl Fn(usize) -> Result<Limits, ConfigError>,
+) -> Result<(Limits, bool), ConfigError> {
+    let (mut fits, mut too_much) = (0, SHARES + 1);
+    while too_much - fits > 1 {
+        let share = usize::midpoint(fits, too_much);
+        if bounds(share)?.memory_budget(cores).total_bytes() <= memory { fits = share } else { too_much = share }
+    }
+    Ok((bounds(fits)?, fits < SHARES))
+}
+
+/// Resolves every bound, with that share of the defaults of what takes memory. Where one depends on others, its default follows
+/// them, and a value that breaks the relation is refused with the reason.
+fn bounds(
+    settings: &Settings<'_>,
+    raw: &RawConfig,
+    cores: usize,
+    machine: Machine,
+    memory: usize,
+    share: usize,
+) -> Result<Limits, ConfigError> {
     let defaults = Limits::default();
+    let scaled = |default: usize| default * share / SHARES;
     let count = |name, flag, default| settings.count(name, flag, default, 1..=COUNT_MAX);
     let time = |name, flag, default| settings.seconds(name, flag, default, TIMES);
     let head = |name, flag, default| settings.bytes(name, flag, default, 1..=HEAD_BYTES_MAX, "");
-    let at_least =
-        |name, flag, default: usize, least, why| settings.bytes(name, flag, default.max(least), least..=BYTES_MAX, why);
+    let at_least = |name, flag, default: usize, least, why| {
+        settings.bytes(name, flag, scaled(default).max(least), least..=BYTES_MAX, why)
+    };
 
-    let body_bytes_max =
-        settings.bytes("AEP_MAX_BODY", &raw.max_body, defaults.body_bytes_max, 1..=MESSAGE_BYTES_MAX, "")?;
+    // Half of the memory is for what has to hold whole bodies.
+    let body = defaults.body_bytes_max.min(memory / 2 / Limits::bodies_min(cores)).max(1);
+    let body_bytes_max = settings.bytes("AEP_MAX_BODY", &raw.max_body, body, 1..=MESSAGE_BYTES_MAX, "")?;
     let sessions_max = count("AEP_MAX_SESSIONS", &raw.max_sessions, defaults.sessions_max)?;
     let largest = body_bytes_max + FRAMING_BYTES;
     let queue_why = "AEP_MAX_BODY and 65536 of framing";
     let write_queue_bytes_max = at_least("AEP_QUEUE_BYTES", &raw.queue_bytes, largest, largest, queue_why)?;
     let replay_bytes_min = Limits::replay_bytes_min(cores, body_bytes_max);
-    let connections = machine.connections(cores).min(CONNECTIONS_DEFAULT);
+    let connections = scaled(machine.connections(cores).min(CONNECTIONS_DEFAULT)).max(1);
 
     Ok(Limits {
         connections_max: settings.count(

@@ -77,6 +77,10 @@ table! {
     delivery_block_bytes: Gauge,
     /// Bytes copied out of delivery blocks for connections that lag.
     backlog_bytes: Gauge,
+    /// Bytes of requests, bodies and messages being received.
+    receiving_bytes: Gauge,
+    /// Bytes of what connections say of themselves, subscribe to and claim.
+    remembered_bytes: Gauge,
     /// Events accepted, duplicates included.
     events_in: Counter,
     /// Events and batches rejected, by code.

@@ -8,12 +8,51 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
+use crate::base::footprint;
 use crate::engine::service::{ConnId, CoreId};
+use crate::wire::json::{self, Kind};
 
+use super::frame;
+use super::index::shrink;
 use super::ownership::Claimant;
 
-/// The command types a connection declared in `capabilities.control.accepts`.
-pub type Accepts = Arc<[Box<str>]>;
+/// `capabilities.control` of a hello as written; one text, however many claims refer to it. Read when a command comes, which
+/// is seldom.
+#[derive(Debug, Clone, Default)]
+pub struct Control(Option<Arc<str>>);
+
+impl Control {
+    /// What a connection declared, as written; `None`: nothing.
+    #[must_use]
+    pub fn new(declared: Option<&str>) -> Self {
+        Self(declared.map(Arc::from))
+    }
+
+    /// The text.
+    #[must_use]
+    pub fn as_str(&self) -> Option<&str> {
+        self.0.as_deref()
+    }
+
+    /// Whether commands of this type are declared in `accepts`. Nothing is, if that is no array of strings.
+    #[must_use]
+    pub fn accepts(&self, kind: &str) -> bool {
+        let Some(document) = self.as_str().and_then(|text| json::scan(text.as_bytes()).ok()) else { return false };
+        let declared = frame::member(document.root, "accepts").filter(|accepts| accepts.kind == Kind::Array);
+        let kinds: Option<Vec<_>> =
+            declared.and_then(|accepts| accepts.elements().map(|kind| frame::text(Some(kind))).collect());
+        kinds.is_some_and(|kinds| kinds.iter().any(|declared| **declared == *kind))
+    }
+}
+
+/// Bytes that a claim takes: at its connection by age and by name, at the owner the session's claimants, and the name.
+fn footprint_of(session: &str) -> usize {
+    const FIXED: usize = footprint::item::<(u64, Arc<str>)>()
+        + footprint::table_entry::<(Arc<str>, u64)>()
+        + footprint::table_entry::<(Arc<str>, Vec<Claimant>)>()
+        + footprint::allocation(size_of::<Claimant>());
+    FIXED + footprint::text(session.len())
+}
 
 /// A claim that an event of a batch makes or ends.
 #[derive(Debug, Clone)]
@@ -22,14 +61,14 @@ pub struct ClaimNote {
     pub event: u32,
     /// The claiming connection, on the core the batch comes from.
     pub conn: ConnId,
-    /// The claim begins with these accepted commands; `None`: it ends.
-    pub begins: Option<Accepts>,
+    /// The claim on the session of this name begins, of a connection that declared this; `None`: it ends.
+    pub begins: Option<(Arc<str>, Control)>,
 }
 
 /// The claims on the sessions of one owner.
 #[derive(Debug, Default)]
 pub struct Claims {
-    by_session: HashMap<Box<str>, Vec<Claimant>>,
+    by_session: HashMap<Arc<str>, Vec<Claimant>>,
 }
 
 /// How many claimants a session has.
@@ -53,13 +92,13 @@ impl Eq for Claimant {}
 
 impl Claims {
     /// Enters a claim; a second one of the same connection changes nothing.
-    pub fn begin(&mut self, session: &str, claimant: Claimant) {
+    pub fn begin(&mut self, session: &Arc<str>, claimant: Claimant) {
         if let Some(claimants) = self.by_session.get_mut(session) {
             if !claimants.contains(&claimant) {
                 claimants.push(claimant);
             }
         } else {
-            self.by_session.insert(session.into(), vec![claimant]);
+            self.by_session.insert(Arc::clone(session), vec![claimant]);
         }
     }
 
@@ -69,6 +108,7 @@ impl Claims {
             claimants.retain(|claimant| claimant.at != at);
             if claimants.is_empty() {
                 self.by_session.remove(session);
+                shrink(&mut self.by_session);
             }
         }
     }
@@ -103,29 +143,29 @@ struct Claimed {
     by_age: BTreeMap<u64, Arc<str>>,
     since: HashMap<Arc<str>, u64>,
     next: u64,
-    /// Of all names together.
+    /// That all claims take.
     bytes: usize,
 }
 
 impl ClaimedSessions {
-    /// Claims `session`; whether that is new.
-    pub fn begin(&mut self, session: &str) -> bool {
+    /// Claims `session`; its name, if that is new.
+    pub fn begin(&mut self, session: &str) -> Option<Arc<str>> {
         let Claimed { by_age, since, next, bytes } = &mut **self.claimed.get_or_insert_default();
         if since.contains_key(session) {
-            return false;
+            return None;
         }
         let name: Arc<str> = session.into();
-        *bytes += name.len();
+        *bytes += footprint_of(session);
         by_age.insert(*next, Arc::clone(&name));
-        since.insert(name, *next);
+        since.insert(Arc::clone(&name), *next);
         *next += 1;
-        true
+        Some(name)
     }
 
-    /// The oldest claim, taken out, if there are more than `max` or their names have more than `bytes_max` bytes.
+    /// The oldest claim, taken out, if there are more than `max`, or more than one that take more than `bytes_max` bytes.
     pub fn lapse(&mut self, max: usize, bytes_max: usize) -> Option<Arc<str>> {
         let Claimed { since, bytes, .. } = &**self.claimed.as_ref()?;
-        if since.len() <= max && *bytes <= bytes_max { None } else { self.pop_oldest() }
+        if since.len() <= max && (*bytes <= bytes_max || since.len() <= 1) { None } else { self.pop_oldest() }
     }
 
     /// The oldest claim, taken out.
@@ -133,7 +173,7 @@ impl ClaimedSessions {
         let Claimed { by_age, since, bytes, .. } = &mut **self.claimed.as_mut()?;
         let (_, oldest) = by_age.pop_first()?;
         since.remove(&oldest);
-        *bytes -= oldest.len();
+        *bytes -= footprint_of(&oldest);
         if since.is_empty() {
             self.claimed = None;
         }
@@ -145,7 +185,8 @@ impl ClaimedSessions {
         let Some(claimed) = &mut self.claimed else { return false };
         let Some(number) = claimed.since.remove(session) else { return false };
         claimed.by_age.remove(&number);
-        claimed.bytes -= session.len();
+        claimed.bytes -= footprint_of(session);
+        shrink(&mut claimed.since);
         if claimed.since.is_empty() {
             self.claimed = None;
         }
@@ -158,7 +199,7 @@ impl ClaimedSessions {
         self.claimed.is_none()
     }
 
-    /// Bytes of the names claimed.
+    /// Bytes that the claims take.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.claimed.as_ref().map_or(0, |claimed| claimed.bytes)
@@ -180,16 +221,16 @@ mod tests {
     }
 
     fn claimant(slot: u32) -> Claimant {
-        Claimant { at: (CoreId(0), ConnId { slot, generation: 0 }), accepts: Arc::from([]) }
+        Claimant { at: (CoreId(0), ConnId { slot, generation: 0 }), control: Control::default() }
     }
 
     #[test]
     fn equal_identity_is_no_identity_two_connections_are_several() {
         let mut claims = Claims::default();
-        claims.begin("s", claimant(1));
-        claims.begin("s", claimant(1));
+        claims.begin(&"s".into(), claimant(1));
+        claims.begin(&"s".into(), claimant(1));
         assert!(matches!(claims.of("s"), Claimants::Only(_)));
-        claims.begin("s", claimant(2));
+        claims.begin(&"s".into(), claimant(2));
         assert_eq!(claims.of("s"), Claimants::Several);
         claims.end("s", claimant(1).at);
         assert_eq!(claims.of("s"), Claimants::Only(&claimant(2)));
@@ -202,13 +243,13 @@ mod tests {
     fn over_the_limit_the_oldest_claim_lapses() {
         let mut claimed = ClaimedSessions::default();
         for name in ["a", "b", "c"] {
-            assert!(claimed.begin(name));
+            assert!(claimed.begin(name).is_some());
         }
-        assert!(!claimed.begin("a"), "a standing claim is not renewed");
-        assert_eq!(claimed.lapse(2, 100).as_deref(), Some("a"));
-        assert_eq!(claimed.lapse(2, 100), None);
+        assert!(claimed.begin("a").is_none(), "a standing claim is not renewed");
+        assert_eq!(claimed.lapse(2, usize::MAX).as_deref(), Some("a"));
+        assert_eq!(claimed.lapse(2, usize::MAX), None);
         assert!(claimed.end("b"));
-        assert!(claimed.begin("b"));
+        assert!(claimed.begin("b").is_some());
         assert_eq!(names(&claimed), ["c", "b"]);
     }
 
@@ -218,11 +259,16 @@ mod tests {
         for name in ["oldest", "a", "b"] {
             claimed.begin(name);
         }
-        assert_eq!(claimed.lapse(100, 8), None);
+        let bytes_max = claimed.bytes();
+        assert_eq!(claimed.lapse(100, bytes_max), None);
         claimed.begin("c");
-        assert_eq!(claimed.lapse(100, 8).as_deref(), Some("oldest"));
-        assert_eq!(claimed.lapse(100, 8), None);
+        assert_eq!(claimed.lapse(100, bytes_max).as_deref(), Some("oldest"));
+        assert_eq!(claimed.lapse(100, bytes_max), None);
         assert_eq!(names(&claimed), ["a", "b", "c"]);
+        for _ in 0..2 {
+            claimed.lapse(100, 0);
+        }
+        assert_eq!((claimed.lapse(100, 0), names(&claimed)), (None, vec!["c"]), "the newest stands");
     }
 
     #[test]
@@ -236,6 +282,9 @@ mod tests {
         claimed.begin("one");
         claimed.begin("two");
         claimed.end("one");
-        assert_eq!(claimed.claimed.map(|claimed| (claimed.by_age.len(), claimed.bytes)), Some((1, 3)));
+        assert_eq!(
+            claimed.claimed.map(|claimed| (claimed.by_age.len(), claimed.bytes)),
+            Some((1, footprint_of("two")))
+        );
     }
 }

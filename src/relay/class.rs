@@ -11,13 +11,14 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use crate::base::footprint;
 use crate::base::slab::Slab;
-use crate::engine::service::{ConnId, Run};
+use crate::engine::service::{ConnId, CoreId, Run};
 
 use super::event::{Capture, Event};
 use super::filter::Filter;
 use super::frames::Binding;
-use super::index::Index;
+use super::index::{Index, shrink};
 use super::ownership::SubRef;
 use super::position_log::PositionLog;
 
@@ -83,7 +84,16 @@ pub struct Class {
     /// Positions along that stream, for the `closing` frame of WebSocket members.
     pub log: Option<Box<PositionLog<Arc<str>>>>,
     subscriptions: usize,
+    /// What it is counted for.
+    footprint: usize,
+    /// What of that is for the log's contents.
+    log_footprint: usize,
 }
+
+/// Pieces that a class keeps room for between turns.
+pub const PIECES_KEPT: usize = 4;
+/// What a list takes with its first entry.
+const FIRST_MEMBERS: usize = 4;
 
 /// All classes of a core.
 #[derive(Debug, Default)]
@@ -93,11 +103,28 @@ pub struct Classes {
     index: Index<ClassId>,
     /// How many classes have each filter: what the owners know as this core's interest.
     interests: HashMap<Arc<Filter>, usize>,
+    bytes: usize,
 }
 
 impl Classes {
+    /// Bytes that a class with this filter keeps on all cores: itself, its way into the table and the indices, the filter,
+    /// and what each owner knows of it.
+    #[must_use]
+    pub fn footprint(filter: &Filter, cores: usize) -> usize {
+        const FIXED: usize = size_of::<Class>()
+            + 2 * size_of::<usize>()
+            + footprint::table_entry::<(ClassKey, ClassId)>()
+            + footprint::table_entry::<(Arc<Filter>, usize)>()
+            + footprint::allocation(FIRST_MEMBERS * size_of::<Member>())
+            + footprint::allocation(FIRST_MEMBERS * size_of::<SubRef>())
+            + footprint::allocation(PIECES_KEPT * size_of::<Piece>())
+            + footprint::allocation(size_of::<PositionLog<Arc<str>>>());
+        let owners = if cores > 1 { cores * Index::<CoreId>::footprint(filter) } else { 0 };
+        FIXED + filter.footprint() + Index::<ClassId>::footprint(filter) + owners
+    }
+
     /// Enters a subscription; answers its class, and the filter if no class had it before.
-    pub fn join(&mut self, key: ClassKey, sessions_max: usize) -> (ClassId, Option<Arc<Filter>>) {
+    pub fn join(&mut self, key: ClassKey, sessions_max: usize, cores: usize) -> (ClassId, Option<Arc<Filter>>) {
         if let Some(&id) = self.by_key.get(&key) {
             if let Some(class) = self.class_mut(id) {
                 class.subscriptions += 1;
@@ -105,6 +132,8 @@ impl Classes {
             return (id, None);
         }
         let log = (key.binding == Binding::WebSocket).then(|| Box::new(PositionLog::new(sessions_max)));
+        let footprint = Self::footprint(&key.filter, cores);
+        self.bytes += footprint;
         let (slot, generation) = self.slab.insert(Class {
             key: key.clone(),
             members: Vec::new(),
@@ -113,6 +142,8 @@ impl Classes {
             bytes: 0,
             log,
             subscriptions: 1,
+            footprint,
+            log_footprint: 0,
         });
         let id = ClassId { slot, generation };
         self.index.insert(&key.filter, id);
@@ -132,7 +163,9 @@ impl Classes {
         }
         let class = self.slab.remove(id.slot, id.generation)?;
         debug_assert!(class.members.is_empty() && class.others.is_empty());
+        self.bytes -= class.footprint;
         self.by_key.remove(&class.key);
+        shrink(&mut self.by_key);
         self.index.remove(&class.key.filter, id);
         let count = self.interests.get_mut(&class.key.filter)?;
         *count -= 1;
@@ -140,7 +173,24 @@ impl Classes {
             return None;
         }
         self.interests.remove(&class.key.filter);
+        shrink(&mut self.interests);
         Some(class.key.filter)
+    }
+
+    /// Counts what a class's log takes now. Answers that, and what was counted for it before.
+    pub fn recount_log(&mut self, id: ClassId) -> (usize, usize) {
+        let Some(class) = self.class_mut(id) else { return (0, 0) };
+        let now = class.log.as_ref().map_or(0, |log| log.footprint());
+        let before = std::mem::replace(&mut class.log_footprint, now);
+        class.footprint = class.footprint - before + now;
+        self.bytes = self.bytes - before + now;
+        (now, before)
+    }
+
+    /// Bytes that all classes keep, see [`Classes::footprint`], and their logs.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.bytes
     }
 
     /// A class.
@@ -163,5 +213,42 @@ impl Classes {
     pub(super) fn check_empty(&self) {
         assert_eq!((self.slab.iter().count(), self.by_key.len(), self.interests.len()), (0, 0, 0), "classes left");
         assert!(self.index.is_empty(), "filters left");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(filter: &str) -> ClassKey {
+        let filter = Arc::new(Filter::parse(filter.as_bytes(), 100).unwrap());
+        ClassKey { filter, ceiling: Capture::Full, binding: Binding::WebSocket }
+    }
+
+    #[test]
+    fn a_class_is_counted_once_and_until_its_last_subscription_leaves() {
+        let mut classes = Classes::default();
+        let (first, _) = classes.join(key(r#"{"agent":"a"}"#), 10, 2);
+        let one = classes.bytes();
+        assert_eq!(classes.join(key(r#"{"agent":"a"}"#), 10, 2).0, first);
+        assert_eq!(classes.bytes(), one);
+        let (other, _) = classes.join(key(r#"{"agent":["b","c","d"]}"#), 10, 2);
+        assert!(classes.bytes() > 2 * one);
+        classes.leave(first);
+        classes.leave(other);
+        assert_eq!(classes.bytes(), one);
+        classes.leave(first);
+        assert_eq!(classes.bytes(), 0);
+    }
+
+    #[test]
+    fn what_a_class_is_counted_for_grows_with_its_filter_and_the_cores_that_know_it() {
+        let footprint = |filter: &str, cores| Classes::footprint(&key(filter).filter, cores);
+        let lists = [r#"{}"#, r#"{"type":"a.b"}"#, r#"{"type":["a.b","c.*"]}"#];
+        assert!(lists.map(|filter| footprint(filter, 1)).is_sorted());
+        let long = format!(r#"{{"agent":"{}"}}"#, "x".repeat(10_000));
+        // The text is there once, however many refer to it.
+        assert!((10_000..12_000).contains(&footprint(&long, 1)), "{}", footprint(&long, 1));
+        assert!((10_000..20_000).contains(&footprint(&long, 64)), "{}", footprint(&long, 64));
     }
 }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use crate::engine::service::{ConnId, Outbox, Pushed, Run};
 use crate::limits::{CLOSING_NAME_BYTES_MAX, Room};
 
-use super::class::{ClassId, ClassKey, Member, Piece};
+use super::class::{ClassId, ClassKey, Member, PIECES_KEPT, Piece};
 use super::event::{Capture, Event, Position, Severity};
 use super::frame;
 use super::frames::Binding;
@@ -232,6 +232,11 @@ impl Reader {
             // Queued bytes that are not its own only make this keep more than it must.
             own.log.settle(own.pushed.saturating_sub(out.queued_bytes(conn) as u64));
         }
+        let now = own.footprint();
+        let before = std::mem::replace(&mut own.counted, now);
+        if now != before {
+            self.shared.remember(&self.metrics, before, now);
+        }
     }
 
     /// A position asked for in a session that nobody knew is judged by the session's first event (§3).
@@ -312,6 +317,7 @@ impl Reader {
         if let Some(class) = self.classes.class_mut(id) {
             class.pieces = pieces;
             class.pieces.clear();
+            class.pieces.shrink_to(PIECES_KEPT);
         }
         self.settle_log(out, id);
     }
@@ -357,12 +363,15 @@ impl Reader {
     fn settle_log(&mut self, out: &dyn Outbox<RelayMail>, id: ClassId) {
         let Some(class) = self.classes.class_mut(id) else { return };
         let Some(log) = &mut class.log else { return };
-        if !log.is_long() {
-            return;
+        if log.is_long() {
+            let most = class.members.iter().map(|member| out.queued_bytes(member.conn)).max().unwrap_or(0);
+            // Queued bytes that are not the class's only make this keep more than it must.
+            log.settle(class.bytes.saturating_sub(most as u64));
         }
-        let most = class.members.iter().map(|member| out.queued_bytes(member.conn)).max().unwrap_or(0);
-        // Queued bytes that are not the class's only make this keep more than it must.
-        log.settle(class.bytes.saturating_sub(most as u64));
+        let (now, before) = self.classes.recount_log(id);
+        if now != before {
+            self.shared.remember(&self.metrics, before, now);
+        }
     }
 }
 

@@ -15,7 +15,10 @@
 
 mod parse;
 
+use std::sync::Arc;
+
 use super::event::{Attribute, Event, Scalar};
+use crate::base::footprint;
 use crate::wire::json::{self, Value};
 
 /// Every severity allowed: one bit each.
@@ -44,8 +47,8 @@ impl std::fmt::Display for FilterFault {
     }
 }
 
-/// An any-of list of strings.
-type Texts = Box<[Box<str>]>;
+/// An any-of list of strings, which the indices that find the filter share.
+type Texts = Box<[Arc<str>]>;
 
 /// A conjunction of rules on envelope attributes.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -59,7 +62,7 @@ pub struct Filter {
     /// At most one entry per attribute, in their declared order; `type` is in `kinds` instead.
     texts: Box<[(Attribute, Texts)]>,
     /// Ascending by name.
-    extensions: Box<[(Box<str>, Scalars)]>,
+    extensions: Box<[(Arc<str>, Scalars)]>,
 }
 
 /// What a filter asks of `type`.
@@ -153,7 +156,7 @@ impl Filter {
 
     /// The values asked of a string attribute other than `type`, if any are.
     #[must_use]
-    pub fn texts(&self, attribute: Attribute) -> Option<&[Box<str>]> {
+    pub fn texts(&self, attribute: Attribute) -> Option<&[Arc<str>]> {
         self.texts.iter().find(|(key, _)| *key == attribute).map(|(_, any)| any.as_ref())
     }
 
@@ -164,14 +167,31 @@ impl Filter {
     }
 
     /// What is asked of extension attributes, ascending by name.
-    pub fn extensions(&self) -> impl Iterator<Item = (&str, &Scalars)> {
-        self.extensions.iter().map(|(name, any)| (name.as_ref(), any))
+    pub fn extensions(&self) -> impl Iterator<Item = (&Arc<str>, &Scalars)> {
+        self.extensions.iter().map(|(name, any)| (name, any))
+    }
+
+    /// Bytes that it takes, shared by reference count.
+    #[must_use]
+    pub fn footprint(&self) -> usize {
+        let kinds =
+            self.kinds.as_ref().map_or(0, |kinds| texts_footprint(&kinds.exact) + texts_footprint(&kinds.prefixes));
+        let texts: usize = self.texts.iter().map(|(_, any)| texts_footprint(any)).sum();
+        let extensions: usize =
+            self.extensions.iter().map(|(name, any)| footprint::text(name.len()) + any.footprint()).sum();
+        footprint::allocation(2 * size_of::<usize>() + size_of::<Self>())
+            + self.epochs.as_ref().map_or(0, |epochs| footprint::allocation(size_of_val(&**epochs)))
+            + footprint::allocation(size_of_val(&*self.texts))
+            + footprint::allocation(size_of_val(&*self.extensions))
+            + kinds
+            + texts
+            + extensions
     }
 }
 
 impl Kinds {
     /// Puts the lists into canonical form.
-    fn new(exact: Vec<Box<str>>, prefixes: Vec<Box<str>>) -> Self {
+    fn new(exact: Vec<Arc<str>>, prefixes: Vec<Arc<str>>) -> Self {
         let mut prefixes = prefixes;
         prefixes.sort_unstable();
         // Sorted, whatever a prefix covers follows it directly.
@@ -187,13 +207,13 @@ impl Kinds {
 
     /// Types asked for by name, ascending.
     #[must_use]
-    pub fn exact(&self) -> &[Box<str>] {
+    pub fn exact(&self) -> &[Arc<str>] {
         &self.exact
     }
 
     /// Prefixes asked for, with their trailing dot, ascending; none covers another.
     #[must_use]
-    pub fn prefixes(&self) -> &[Box<str>] {
+    pub fn prefixes(&self) -> &[Arc<str>] {
         &self.prefixes
     }
 
@@ -225,11 +245,28 @@ impl Scalars {
         }
     }
 
-    /// The values, each once.
-    pub fn iter(&self) -> impl Iterator<Item = Scalar<'_>> {
-        let texts = self.texts.iter().map(|text| Scalar::Text(text));
-        let integers = self.integers.iter().map(|integer| Scalar::Integer(*integer));
-        texts.chain(integers).chain(self.booleans.iter().map(|boolean| Scalar::Boolean(*boolean)))
+    fn footprint(&self) -> usize {
+        texts_footprint(&self.texts)
+            + footprint::allocation(size_of_val(&*self.integers))
+            + footprint::allocation(size_of_val(&*self.booleans))
+    }
+
+    /// The strings, which may be shared.
+    #[must_use]
+    pub fn texts(&self) -> &[Arc<str>] {
+        &self.texts
+    }
+
+    /// The integers.
+    #[must_use]
+    pub fn integers(&self) -> &[i64] {
+        &self.integers
+    }
+
+    /// The booleans.
+    #[must_use]
+    pub fn booleans(&self) -> &[bool] {
+        &self.booleans
     }
 }
 
@@ -240,7 +277,11 @@ fn ascending<V: Ord>(mut values: Vec<V>) -> Box<[V]> {
     values.into()
 }
 
-fn contains_text(any: &[Box<str>], value: &str) -> bool {
+fn texts_footprint(any: &[Arc<str>]) -> usize {
+    footprint::allocation(size_of_val(any)) + any.iter().map(|text| footprint::text(text.len())).sum::<usize>()
+}
+
+fn contains_text(any: &[Arc<str>], value: &str) -> bool {
     any.binary_search_by(|text| text.as_ref().cmp(value)).is_ok()
 }
 

@@ -18,8 +18,11 @@ use std::borrow::Borrow;
 use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;
 use std::ops::Bound::{Included, Unbounded};
+use std::sync::Arc;
 
 use memchr::memrchr;
+
+use crate::base::footprint;
 
 use super::event::{Attribute, Event, Scalar};
 use super::filter::{Filter, Scalars};
@@ -43,13 +46,13 @@ const SLACK: usize = 4;
 #[derive(Debug)]
 pub struct Index<T> {
     /// By [`PINS`].
-    attributes: [Table<Box<str>, T>; PINS.len()],
+    attributes: [Table<Arc<str>, T>; PINS.len()],
     /// By name; no entry is empty.
-    extensions: HashMap<Box<str>, ExtensionTable<T>>,
-    kinds: Table<Box<str>, T>,
+    extensions: HashMap<Arc<str>, ExtensionTable<T>>,
+    kinds: Table<Arc<str>, T>,
     /// Type prefixes with their trailing dot. Ordered, because all stored prefixes of a type lie on one descending walk
     /// whose length hostile types cannot stretch: each step lands on a stored prefix.
-    prefixes: BTreeMap<Box<str>, Bucket<T>>,
+    prefixes: BTreeMap<Arc<str>, Bucket<T>>,
     everything: Bucket<T>,
 }
 
@@ -58,7 +61,7 @@ struct Table<K, T>(HashMap<K, Bucket<T>>);
 
 #[derive(Debug)]
 struct ExtensionTable<T> {
-    texts: Table<Box<str>, T>,
+    texts: Table<Arc<str>, T>,
     integers: Table<i64, T>,
     booleans: Table<bool, T>,
 }
@@ -79,6 +82,27 @@ impl<T: Copy + Ord> Index<T> {
         self.change(filter, target, Change::Insert);
     }
 
+    /// Bytes that a filter's entries take in an index, beside its texts, which it shares.
+    #[must_use]
+    pub fn footprint(filter: &Filter) -> usize {
+        let bucket = footprint::allocation(size_of::<(T, u32)>());
+        let entry = bucket + footprint::table_entry::<(Arc<str>, Bucket<T>)>();
+        if filter.is_unsatisfiable() {
+            return 0;
+        }
+        if let Some(any) = PINS.into_iter().find_map(|attribute| filter.texts(attribute)) {
+            return any.len() * entry;
+        }
+        if let Some((_, any)) = filter.extensions().next() {
+            let values = any.texts().len() + any.integers().len() + any.booleans().len();
+            return footprint::table_entry::<(Arc<str>, ExtensionTable<T>)>() + values * entry;
+        }
+        match filter.kinds() {
+            Some(kinds) => (kinds.exact().len() + kinds.prefixes().len()) * entry,
+            None => footprint::item::<(T, u32)>(),
+        }
+    }
+
     /// Takes one insertion of the same filter and target back; nothing happens if there is none.
     pub fn remove(&mut self, filter: &Filter, target: T) {
         self.change(filter, target, Change::Remove);
@@ -91,7 +115,7 @@ impl<T: Copy + Ord> Index<T> {
         for (attribute, table) in PINS.into_iter().zip(&mut self.attributes) {
             if let Some(any) = filter.texts(attribute) {
                 for value in any {
-                    table.change(value.as_ref(), target, change);
+                    table.change(value, target, change);
                 }
                 return;
             }
@@ -103,31 +127,29 @@ impl<T: Copy + Ord> Index<T> {
             return self.everything.change(target, change);
         };
         for kind in kinds.exact() {
-            self.kinds.change(kind.as_ref(), target, change);
+            self.kinds.change(kind, target, change);
         }
         for prefix in kinds.prefixes() {
             self.change_prefix(prefix, target, change);
         }
     }
 
-    fn change_extension(&mut self, name: &str, any: &Scalars, target: T, change: Change) {
+    fn change_extension(&mut self, name: &Arc<str>, any: &Scalars, target: T, change: Change) {
         let table = match change {
-            Change::Insert => self.extensions.entry(name.into()).or_default(),
+            Change::Insert => self.extensions.entry(Arc::clone(name)).or_default(),
             Change::Remove => match self.extensions.get_mut(name) {
                 Some(table) => table,
                 None => return,
             },
         };
-        for value in any.iter() {
-            table.change(value, target, change);
-        }
+        table.change(any, target, change);
         if table.is_empty() {
             self.extensions.remove(name);
             shrink(&mut self.extensions);
         }
     }
 
-    fn change_prefix(&mut self, prefix: &str, target: T, change: Change) {
+    fn change_prefix(&mut self, prefix: &Arc<str>, target: T, change: Change) {
         match (self.prefixes.get_mut(prefix), change) {
             (Some(bucket), _) => {
                 bucket.change(target, change);
@@ -136,7 +158,7 @@ impl<T: Copy + Ord> Index<T> {
                 }
             }
             (None, Change::Insert) => {
-                self.prefixes.insert(prefix.into(), Bucket::of(target));
+                self.prefixes.insert(Arc::clone(prefix), Bucket::of(target));
             }
             (None, Change::Remove) => {}
         }
@@ -192,7 +214,7 @@ impl<T: Copy + Ord> Index<T> {
     }
 }
 
-impl<K: Eq + Hash, T: Copy + Ord> Table<K, T> {
+impl<K: Clone + Eq + Hash, T: Copy + Ord> Table<K, T> {
     fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -208,10 +230,7 @@ impl<K: Eq + Hash, T: Copy + Ord> Table<K, T> {
         }
     }
 
-    fn change<Q: Eq + Hash + ToOwned + ?Sized>(&mut self, key: &Q, target: T, change: Change)
-    where
-        K: Borrow<Q> + From<Q::Owned>,
-    {
+    fn change(&mut self, key: &K, target: T, change: Change) {
         match (self.0.get_mut(key), change) {
             (Some(bucket), _) => {
                 bucket.change(target, change);
@@ -221,7 +240,7 @@ impl<K: Eq + Hash, T: Copy + Ord> Table<K, T> {
                 }
             }
             (None, Change::Insert) => {
-                self.0.insert(key.to_owned().into(), Bucket::of(target));
+                self.0.insert(key.clone(), Bucket::of(target));
             }
             (None, Change::Remove) => {}
         }
@@ -241,11 +260,15 @@ impl<T: Copy + Ord> ExtensionTable<T> {
         }
     }
 
-    fn change(&mut self, value: Scalar<'_>, target: T, change: Change) {
-        match value {
-            Scalar::Text(text) => self.texts.change(text, target, change),
-            Scalar::Integer(integer) => self.integers.change(&integer, target, change),
-            Scalar::Boolean(boolean) => self.booleans.change(&boolean, target, change),
+    fn change(&mut self, any: &Scalars, target: T, change: Change) {
+        for text in any.texts() {
+            self.texts.change(text, target, change);
+        }
+        for integer in any.integers() {
+            self.integers.change(integer, target, change);
+        }
+        for boolean in any.booleans() {
+            self.booleans.change(boolean, target, change);
         }
     }
 }
@@ -315,7 +338,7 @@ impl<T> Default for Bucket<T> {
 }
 
 /// Gives memory back once a table is mostly room.
-fn shrink<K: Eq + Hash, V>(map: &mut HashMap<K, V>) {
+pub(super) fn shrink<K: Eq + Hash, V>(map: &mut HashMap<K, V>) {
     if map.capacity() > SLACK * map.len() {
         map.shrink_to(2 * map.len());
     }

@@ -158,6 +158,12 @@ impl Relay {
         &self.shared
     }
 
+    /// Whether a subscription is refused because it would make all connections together keep too much.
+    #[must_use]
+    pub fn refuses_to_remember(&self, wanted: &Wanted, now: Now) -> bool {
+        self.shared.refuses_to_remember(wanted.footprint(self.shared.cores()), now)
+    }
+
     /// The bounds of what a subscription may ask for.
     #[must_use]
     pub fn ask_bounds(&self) -> AskBounds {
@@ -215,8 +221,9 @@ impl Relay {
         self.gatherings.forget(conn);
         self.reader.remove_peer(out, conn);
         if let Some(party) = self.parties.remove(conn) {
-            if party.hello.is_some() {
+            if let Some(hello) = &party.hello {
                 self.shared.parties.fetch_sub(1, Ordering::Relaxed);
+                self.shared.remember(&self.metrics, hello.footprint(), 0);
             }
             if !party.claims.is_empty() {
                 self.over.push_back((conn, party.claims));
@@ -232,17 +239,18 @@ impl Relay {
             && let Some((conn, claims)) = self.over.front_mut()
         {
             let conn = *conn;
+            let before = claims.bytes();
             let mut by_owner: Vec<Vec<Box<str>>> = vec![Vec::new(); self.shared.cores()];
             while left > 0
                 && let Some(session) = claims.pop_oldest()
             {
                 left -= 1;
-                self.shared.remember(session.len(), 0);
                 let owner = self.shared.owner_of(&session);
                 if let Some(sessions) = by_owner.get_mut(usize::from(owner.0)) {
                     sessions.push(Box::from(&*session));
                 }
             }
+            self.shared.remember(&self.metrics, before, claims.bytes());
             if claims.is_empty() {
                 self.over.pop_front();
             }

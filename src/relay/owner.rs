@@ -269,7 +269,7 @@ impl Owner {
         for note in notes.iter().skip(first).take_while(|note| note.event as usize == index) {
             let at = (from, note.conn);
             match &note.begins {
-                Some(accepts) => self.claims.begin(session, Claimant { at, accepts: Arc::clone(accepts) }),
+                Some((name, control)) => self.claims.begin(name, Claimant { at, control: control.clone() }),
                 None => self.claims.end(session, at),
             }
         }
@@ -404,7 +404,7 @@ impl Owner {
         let refused = match self.claims.of(event.session().unwrap_or_default()) {
             Claimants::None => Err((Code::NoRoute, NO_CLAIMANT)),
             Claimants::Several => Err((Code::Ambiguous, SEVERAL_CLAIMANTS)),
-            Claimants::Only(claimant) if claimant.accepts.iter().any(|kind| **kind == *event.kind()) => Ok(claimant.at),
+            Claimants::Only(claimant) if claimant.control.accepts(event.kind()) => Ok(claimant.at),
             Claimants::Only(_) => Err((Code::Unsupported, NOT_ACCEPTED)),
         };
         match refused {

@@ -25,9 +25,9 @@ use crate::base::seldom::Seldom;
 use crate::base::time::Now;
 use crate::engine::service::{ConnId, CoreId, Mail};
 use crate::limits::Limits;
-use crate::ops::metrics::EvictionCause;
+use crate::ops::metrics::{CoreMetrics, EvictionCause};
 
-use super::claims::{Accepts, ClaimNote};
+use super::claims::{ClaimNote, Control};
 use super::error::Code;
 use super::event::{Batch, Fingerprinter, Position};
 use super::filter::Filter;
@@ -56,7 +56,7 @@ pub struct Shared {
     pub parties: AtomicUsize,
     /// Positions waiting to be judged against the first event of their session (`replay.rs`).
     pub judgements: AtomicUsize,
-    /// Bytes of what connections subscribe to and claim, all cores.
+    /// Bytes of what connections say of themselves, subscribe to and claim, all cores.
     remembered_bytes: AtomicUsize,
     /// Subscriptions refused for these.
     refusals: Seldom,
@@ -70,7 +70,8 @@ pub struct Shared {
 }
 
 /// What a subscription is told that [`Shared::refuses_to_remember`] for.
-pub const REMEMBERS_TOO_MUCH: &str = "AEP_SUBSCRIPTION_BYTES: all connections together subscribe to and claim too much";
+pub const REMEMBERS_TOO_MUCH: &str =
+    "AEP_SUBSCRIPTION_BYTES: all connections together make the relay remember too much";
 
 impl Shared {
     /// What `cores` relays share under `limits`.
@@ -119,8 +120,11 @@ impl Shared {
         CoreId(u16::try_from(hasher.finish() % cores).unwrap_or(0))
     }
 
-    /// What some connection subscribes to or claims weighs `after` bytes instead of `before`.
-    pub fn remember(&self, before: usize, after: usize) {
+    /// What some connection says of itself, subscribes to or claims takes `after` bytes instead of `before`, on the core whose
+    /// metrics are given.
+    pub fn remember(&self, metrics: &CoreMetrics, before: usize, after: usize) {
+        metrics.remembered_bytes.raise(after.saturating_sub(before) as u64);
+        metrics.remembered_bytes.lower(before.saturating_sub(after) as u64);
         if after >= before {
             self.remembered_bytes.fetch_add(after - before, Ordering::Relaxed);
         } else {
@@ -134,12 +138,12 @@ impl Shared {
         self.remembered_bytes.load(Ordering::Relaxed).saturating_add(more) > self.limits.remembered_bytes_max
     }
 
-    /// Whether a subscription of so many bytes is refused for that; the log tells once a minute.
+    /// Whether a subscription or hello of so many bytes is refused for that; the log tells once a minute.
     #[must_use]
     pub fn refuses_to_remember(&self, more: usize, now: Now) -> bool {
         let refuses = self.remembers_too_much(more);
         if refuses && let Some(times) = self.refusals.happened(now) {
-            warn!(times, "AEP_SUBSCRIPTION_BYTES is reached: subscriptions are refused");
+            warn!(times, "AEP_SUBSCRIPTION_BYTES is reached: subscriptions and large hellos are refused");
         }
         refuses
     }
@@ -377,8 +381,8 @@ pub struct Command {
 pub struct Claimant {
     /// Core and connection.
     pub at: (CoreId, ConnId),
-    /// The commands it declared to accept.
-    pub accepts: Accepts,
+    /// What it declared of control.
+    pub control: Control,
 }
 
 /// Events on their way to consumers, in the order of their arrival at one owner.

@@ -31,8 +31,8 @@ const PASS_COST: usize = 16;
 /// Where a subscription asked to resume in one session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Asked {
-    /// The session.
-    pub session: Box<str>,
+    /// The session; its name is shared by everything that keeps the position.
+    pub session: Arc<str>,
     /// Everything strictly after this is wanted.
     pub position: Position,
 }

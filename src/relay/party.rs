@@ -1,10 +1,9 @@
 //! A WebSocket connection as the activity relay knows it: its hello and its claims (contract §6.1, §6.2, §6.7).
 
-use std::sync::Arc;
+use crate::base::footprint;
+use crate::wire::json::{self, Value};
 
-use crate::wire::json::{self, Kind, Value};
-
-use super::claims::{Accepts, ClaimedSessions};
+use super::claims::{ClaimedSessions, Control};
 use super::error::Code;
 use super::frame;
 use super::gather::List;
@@ -54,11 +53,9 @@ pub struct Hello {
     /// `identity.instance`
     instance: Option<Box<str>>,
     /// `capabilities.control`
-    control: Option<Box<str>>,
+    pub control: Control,
     /// `capabilities.emits`
     emits: Option<Box<str>>,
-    /// `capabilities.control.accepts`; empty if that is no array of strings.
-    pub accepts: Accepts,
 }
 
 /// Why a first message is no hello.
@@ -110,20 +107,10 @@ impl Hello {
             role,
             agent: verbatim(agent),
             instance: verbatim(instance),
-            accepts: accepts(control),
-            control: verbatim(control),
+            control: Control::new(control.map(|control| control.text)),
             emits: verbatim(emits),
         })
     }
-}
-
-/// The declared command types; nothing if they are not an array of strings.
-fn accepts(control: Option<Value<'_>>) -> Accepts {
-    let declared = control
-        .and_then(|control| frame::member(control, "accepts"))
-        .filter(|accepts| accepts.kind == Kind::Array)
-        .and_then(|accepts| accepts.elements().map(|kind| frame::text(Some(kind)).map(Into::into)).collect());
-    declared.map_or_else(|| Arc::from([]), |kinds: Vec<Box<str>>| Arc::from(kinds))
 }
 
 /// A WebSocket connection of the activity relay.
@@ -174,7 +161,7 @@ impl Party {
                 }
                 let mut behind = Vec::new();
                 hello.write_identity(&mut behind);
-                write_member(&mut behind, "control", hello.control.as_deref());
+                write_member(&mut behind, "control", hello.control.as_str());
                 write_member(&mut behind, "emits", hello.emits.as_deref());
                 behind.push(b'}');
                 Some(Portion { head: Vec::new(), item: "{\"session\":", behind, tail: Vec::new() })
@@ -191,6 +178,15 @@ impl Party {
 }
 
 impl Hello {
+    /// Bytes that it takes.
+    #[must_use]
+    pub fn footprint(&self) -> usize {
+        let verbatim = [&self.agent, &self.instance, &self.emits];
+        footprint::allocation(size_of::<Self>())
+            + verbatim.into_iter().flatten().map(|text| footprint::allocation(text.len())).sum::<usize>()
+            + self.control.as_str().map_or(0, |text| footprint::text(text.len()))
+    }
+
     fn write_identity(&self, out: &mut Vec<u8>) {
         write_member(out, "agent", self.agent.as_deref());
         write_member(out, "instance", self.instance.as_deref());
@@ -234,17 +230,36 @@ mod tests {
     }
 
     #[test]
+    fn a_hello_is_counted_for_what_is_kept_of_it() {
+        let footprint = |capabilities: &str| {
+            let message =
+                format!(r#"{{"type":"hello","versions":["0.1"],"role":"consumer","capabilities":{{{capabilities}}}}}"#);
+            Hello::parse(message.as_bytes()).unwrap().footprint()
+        };
+        let text = "x".repeat(10_000);
+        let bare = footprint("");
+        assert_eq!(footprint(&format!(r#""other":"{text}""#)), bare);
+        for kept in [r#""control":{"note":"#, r#""emits":{"note":"#] {
+            let bytes = footprint(&format!(r#"{kept}"{text}"}}"#));
+            assert!((10_000..10_100).contains(&(bytes - bare)), "{bytes}");
+        }
+    }
+
+    #[test]
     fn accepts_that_is_no_array_of_strings_counts_as_empty() {
         for (accepts, expected) in [
-            (r#"["control.cancel","x.a.control.b"]"#, 2),
-            (r#"["control.cancel",7]"#, 0),
-            (r#""control.cancel""#, 0),
-            (r#"{"0":"control.cancel"}"#, 0),
+            (r#"["control.cancel","x.a.control.b"]"#, true),
+            (r#"["x.a.control.b","control.\u0063ancel"]"#, true),
+            (r#"["control.cancel",7]"#, false),
+            (r#"["control.cance"]"#, false),
+            (r#""control.cancel""#, false),
+            (r#"{"0":"control.cancel"}"#, false),
         ] {
             let message = format!(
                 r#"{{"type":"hello","versions":["0.1"],"role":"consumer","capabilities":{{"control":{{"accepts":{accepts}}}}}}}"#
             );
-            assert_eq!(Hello::parse(message.as_bytes()).unwrap().accepts.len(), expected, "{accepts}");
+            let hello = Hello::parse(message.as_bytes()).unwrap();
+            assert_eq!(hello.control.accepts("control.cancel"), expected, "{accepts}");
         }
     }
 

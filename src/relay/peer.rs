@@ -109,6 +109,8 @@ pub struct OwnPositions {
     pub carried: PositionLog<PositionKey>,
     /// Where `pushed` stood then: what `log` has up to here is older than what was carried.
     pub carried_at: u64,
+    /// Bytes that it was last counted for.
+    pub counted: usize,
     sessions_max: usize,
 }
 
@@ -117,7 +119,13 @@ impl OwnPositions {
     #[must_use]
     pub fn new(sessions_max: usize) -> Self {
         let (log, carried) = (PositionLog::new(sessions_max), PositionLog::new(sessions_max));
-        Self { pushed: 1, log, carried, carried_at: 0, sessions_max }
+        Self { pushed: 1, log, carried, carried_at: 0, counted: 0, sessions_max }
+    }
+
+    /// Bytes that it takes, beside the names of sessions.
+    #[must_use]
+    pub fn footprint(&self) -> usize {
+        self.log.footprint() + self.carried.footprint()
     }
 
     /// Everything that was carried and everything pushed up to now has left for good: one book again.
@@ -137,7 +145,7 @@ pub struct Peer {
     pub binding: Binding,
     /// Its subscriptions, in the order they were made.
     pub subs: Vec<SubRef>,
-    /// Bytes of the requests that made them.
+    /// Bytes that they make the relay keep.
     pub weight: usize,
     /// Events dropped toward it and not announced yet (§9).
     pub dropped: u64,
@@ -149,5 +157,5 @@ pub struct Peer {
     /// end of its last replay.
     pub commands: Option<Box<HashSet<u128>>>,
     /// Subscriptions by the client's name, once there are too many to search.
-    pub by_id: Option<Box<HashMap<Box<str>, SubRef>>>,
+    pub by_id: Option<Box<HashMap<Arc<str>, SubRef>>>,
 }

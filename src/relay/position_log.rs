@@ -16,6 +16,7 @@ use std::hash::Hash;
 use std::ops::Range;
 
 use super::event::Position;
+use crate::base::footprint;
 
 /// Records that are always worth keeping; few in tests, so that the simulation meets the edge.
 const RECORDS_KEPT: usize = if cfg!(test) { 8 } else { 128 };
@@ -55,6 +56,13 @@ impl<K: Hash + Eq + Clone> PositionLog<K> {
     #[must_use]
     pub fn is_long(&self) -> bool {
         self.records.len() >= self.long
+    }
+
+    /// Bytes that it takes, beside the keys' own.
+    #[must_use]
+    pub fn footprint(&self) -> usize {
+        self.records.capacity() * size_of::<Record<K>>()
+            + footprint::table::<(K, (u64, Position))>(self.settled.capacity())
     }
 
     /// Everything up to `offset` has left for good.

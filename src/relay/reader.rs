@@ -21,7 +21,7 @@ use super::ownership::{OwnerInput, RelayMail, Shared, SubRef};
 use super::pages::{Cursor, PageMemory, Phase};
 use super::peer::{ByConn, OWN_MARK, OwnPositions, Peer};
 use super::slow_consumer::REASON_SHUTDOWN;
-use super::subscription::{Covered, From, Place, Replay, Subscription, Subscriptions};
+use super::subscription::{self, Covered, From, Place, Replay, Subscription, Subscriptions};
 
 /// What a subscription asks for.
 #[derive(Debug)]
@@ -35,9 +35,19 @@ pub struct Wanted {
     /// Whether it goes on live after the replay.
     pub live: bool,
     /// The client's name for it, on a WebSocket.
-    pub id: Option<Box<str>>,
-    /// Bytes of the request.
-    pub weight: usize,
+    pub id: Option<Arc<str>>,
+}
+
+impl Wanted {
+    /// Bytes that it makes a relay of that many cores keep, if nobody else has the like.
+    #[must_use]
+    pub fn footprint(&self, cores: usize) -> usize {
+        self.own_footprint(cores) + Classes::footprint(&self.filter, cores)
+    }
+
+    fn own_footprint(&self, cores: usize) -> usize {
+        subscription::own_footprint(self.id.as_deref(), &self.from, self.live, cores)
+    }
 }
 
 /// The reader role of one core.
@@ -164,7 +174,7 @@ impl Reader {
     }
 
     /// Enters a subscription just taken in into its peer.
-    fn enter(&mut self, conn: ConnId, sub: SubRef, weight: usize) {
+    fn enter(&mut self, conn: ConnId, sub: SubRef, weight: usize, own_weight: usize) {
         let Some(peer) = self.peers.get_mut(conn) else { return };
         if peer.subs.is_empty() {
             // Most never make a second one.
@@ -172,7 +182,7 @@ impl Reader {
         }
         peer.subs.push(sub);
         peer.weight += weight;
-        self.shared.remember(0, weight);
+        self.shared.remember(&self.metrics, 0, own_weight);
         if peer.by_id.is_none() && peer.subs.len() <= SUBSCRIPTIONS_SEARCHED {
             return;
         }
@@ -185,10 +195,14 @@ impl Reader {
     /// [`Reader::take_registered`].
     pub fn subscribe(&mut self, out: &mut dyn Outbox<RelayMail>, conn: ConnId, wanted: Wanted) {
         let Some(peer) = self.peers.get(conn) else { return };
-        let Wanted { filter, ceiling, from, live, id, weight } = wanted;
         let binding = peer.binding;
+        let cores = self.shared.cores();
+        let (weight, own_weight) = (wanted.footprint(cores), wanted.own_footprint(cores));
+        let Wanted { filter, ceiling, from, live, id } = wanted;
         let key = ClassKey { filter: Arc::new(filter), ceiling, binding };
-        let (class, interest) = self.classes.join(key, self.shared.limits.sessions_max);
+        let before = self.classes.bytes();
+        let (class, interest) = self.classes.join(key, self.shared.limits.sessions_max, cores);
+        self.shared.remember(&self.metrics, before, self.classes.bytes());
         let replay = self.replay(&from, live);
         let covered = (binding == Binding::WebSocket)
             .then(|| Box::new(Covered { since: vec![0; self.shared.cores()].into(), past: from.into() }));
@@ -201,11 +215,12 @@ impl Reader {
             joined: 0,
             id,
             weight,
+            own_weight,
             replay,
             judged: None,
             covered,
         });
-        self.enter(conn, sub, weight);
+        self.enter(conn, sub, weight, own_weight);
         self.replace_first(out, conn);
         for owner in self.shared.every_core() {
             self.request(owner, OwnerInput::Register { sub, interest: interest.clone() });
@@ -294,7 +309,7 @@ impl Reader {
     fn take_subscription(&mut self, out: &mut dyn Outbox<RelayMail>, sub: SubRef) -> Option<Subscription> {
         self.displace(out, sub);
         let subscription = self.subscriptions.remove(sub)?;
-        self.shared.remember(subscription.weight, 0);
+        self.shared.remember(&self.metrics, subscription.own_weight, 0);
         if subscription.is_answered() {
             self.shared.subscribers.fetch_sub(1, Ordering::Relaxed);
             self.metrics.subscriptions.lower(1);
@@ -302,9 +317,11 @@ impl Reader {
         if let Some(judged) = &subscription.judged {
             self.shared.judgements.fetch_sub(judged.len(), Ordering::Relaxed);
         }
+        let before = self.classes.bytes();
         if let Some(interest) = self.classes.leave(subscription.class) {
             self.withdraw(&interest);
         }
+        self.shared.remember(&self.metrics, before, self.classes.bytes());
         Some(subscription)
     }
 
@@ -321,6 +338,9 @@ impl Reader {
         let Some(peer) = self.peers.remove(conn) else { return };
         for sub in peer.subs {
             self.take_subscription(out, sub);
+        }
+        if let Some(own) = peer.positions {
+            self.shared.remember(&self.metrics, own.counted, 0);
         }
     }
 

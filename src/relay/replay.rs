@@ -4,6 +4,7 @@
 //! Replays of one connection run one after the other. An event that another subscription of the connection has
 //! delivered, or will deliver by itself, is skipped (`coverage.rs`).
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::engine::service::{ConnId, CoreId, Outbox};
@@ -141,12 +142,12 @@ impl Reader {
             match *item {
                 PageItem::Session { name, .. } => session = text(page, name),
                 PageItem::Unknown { asked } => {
-                    let judged = self.subscriptions.get_mut(page.sub).map(|sub| sub.judged.get_or_insert_default());
-                    let known = judged.and_then(|judged| {
-                        let new = judged.insert(session.into(), asked).is_none();
-                        new.then_some(())
+                    let is_new = self.subscriptions.get_mut(page.sub).is_some_and(|sub| {
+                        let shared = sub.covered.as_ref().and_then(|covered| covered.past.name(session));
+                        let name = shared.map_or_else(|| Arc::from(session), Arc::clone);
+                        sub.judged.get_or_insert_default().insert(name, asked).is_none()
                     });
-                    forgotten += usize::from(known.is_none());
+                    forgotten += usize::from(!is_new);
                 }
                 PageItem::Exhausted { .. } | PageItem::Event { .. } => {}
             }

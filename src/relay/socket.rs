@@ -5,11 +5,11 @@
 //! read over several turns; it is acted on even if its connection has gone meanwhile.
 
 use std::borrow::Cow;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::base::time::Now;
 use crate::engine::service::{ConnId, Flow, Message, Outbox, WebSocketClose};
+use crate::limits::CONNECTION_BYTES;
 use crate::ops::metrics::CommandOutcome;
 use crate::wire::json::{self, Kind, Value};
 use crate::wire::websocket::close::CloseCode;
@@ -122,7 +122,7 @@ impl Relay {
                         party.published = true;
                         let before = party.claims.bytes();
                         let claim = claim(party, &event, conn);
-                        self.shared.remember(before, party.claims.bytes());
+                        self.shared.remember(&self.metrics, before, party.claims.bytes());
                         claim
                     }
                     None => None,
@@ -174,8 +174,15 @@ impl Relay {
     fn on_hello(&mut self, out: &mut dyn Outbox<RelayMail>, conn: ConnId, text: &[u8]) {
         match Hello::parse(text) {
             Err(fault) => refuse_hello(out, conn, fault),
+            Ok(hello)
+                if hello.footprint() > CONNECTION_BYTES
+                    && self.shared.refuses_to_remember(hello.footprint(), out.now()) =>
+            {
+                refuse_hello(out, conn, HelloFault { code: Code::LimitExceeded, detail: REMEMBERS_TOO_MUCH });
+            }
             Ok(hello) => {
                 out.disarm(conn);
+                self.shared.remember(&self.metrics, 0, hello.footprint());
                 if let Some(party) = self.parties.get_mut(conn) {
                     party.hello = Some(Box::new(hello));
                 }
@@ -209,10 +216,10 @@ impl Relay {
         let bytes_max = limits.connection_remembered_bytes_max();
         loop {
             let max = if self.shared.remembers_too_much(0) { 1 } else { limits.claims_per_connection_max };
-            let Some(session) = self.parties.get_mut(conn).and_then(|party| party.claims.lapse(max, bytes_max)) else {
-                break;
-            };
-            self.shared.remember(session.len(), 0);
+            let Some(party) = self.parties.get_mut(conn) else { break };
+            let before = party.claims.bytes();
+            let Some(session) = party.claims.lapse(max, bytes_max) else { break };
+            self.shared.remember(&self.metrics, before, party.claims.bytes());
             self.lapsed.push((conn, session));
         }
         if !self.lapsed.is_empty() {
@@ -283,15 +290,6 @@ impl Relay {
             let detail = format!("AEP_MAX_SUBSCRIPTIONS: more than {max} subscriptions on one connection");
             return Err(Refusal::new(Code::LimitExceeded, detail));
         }
-        let weight = object.text.len();
-        let bytes_max = self.shared.limits.connection_remembered_bytes_max();
-        if self.reader.peer(conn).is_some_and(|peer| peer.weight + weight > bytes_max) {
-            let detail = format!("{bytes_max} bytes: what the subscriptions of one connection may hold together");
-            return Err(Refusal::new(Code::LimitExceeded, detail));
-        }
-        if self.shared.refuses_to_remember(weight, now) {
-            return Err(Refusal::new(Code::LimitExceeded, REMEMBERS_TOO_MUCH));
-        }
         let bounds = self.ask_bounds();
         let filter = match frame::member(object, "filter") {
             Some(filter) => stream::filter(filter.text.as_bytes(), bounds)?,
@@ -314,7 +312,17 @@ impl Relay {
                 stream::capture(&level).map_err(as_invalid_filter)?
             }
         };
-        Ok(Wanted { filter, ceiling, from, live: true, id: Some(id.into()), weight })
+        let wanted = Wanted { filter, ceiling, from, live: true, id: Some(id.into()) };
+        let weight = wanted.footprint(self.shared.cores());
+        let bytes_max = self.shared.limits.connection_remembered_bytes_max();
+        if self.reader.peer(conn).is_some_and(|peer| peer.weight + weight > bytes_max) {
+            let detail = format!("{bytes_max} bytes: what the subscriptions of one connection may hold together");
+            return Err(Refusal::new(Code::LimitExceeded, detail));
+        }
+        if self.shared.refuses_to_remember(weight, now) {
+            return Err(Refusal::new(Code::LimitExceeded, REMEMBERS_TOO_MUCH));
+        }
+        Ok(wanted)
     }
 
     fn on_unsubscribe(&mut self, out: &mut dyn Outbox<RelayMail>, conn: ConnId, object: Value<'_>) {
@@ -371,6 +379,7 @@ fn claim(party: &mut Party, event: &Event<'_>, conn: ConnId) -> Option<ClaimNote
     if event.kind() == "session.ended" {
         return party.claims.end(session).then_some(ClaimNote { event: 0, conn, begins: None });
     }
-    let claims = hello.role.emits() && event.scope() == Scope::Session && party.claims.begin(session);
-    claims.then(|| ClaimNote { event: 0, conn, begins: Some(Arc::clone(&hello.accepts)) })
+    let claims = hello.role.emits() && event.scope() == Scope::Session;
+    let name = claims.then(|| party.claims.begin(session)).flatten()?;
+    Some(ClaimNote { event: 0, conn, begins: Some((name, hello.control.clone())) })
 }

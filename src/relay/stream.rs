@@ -5,6 +5,7 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use crate::wire::json::{self, Kind, Value};
 use crate::wire::url::Target;
@@ -45,7 +46,7 @@ pub fn wanted(target: Target<'_>, last_event_id: Option<&[u8]>, bounds: AskBound
     };
     // Any other value, and a broken one, is live.
     let live = parameter(target, "live", Code::BadRequest).ok().flatten().is_none_or(|live| live != "0");
-    Ok(Wanted { filter, ceiling, from, live, id: None, weight: target.query.len() })
+    Ok(Wanted { filter, ceiling, from, live, id: None })
 }
 
 /// The first value of a parameter; an empty one counts as absent.
@@ -110,7 +111,7 @@ pub fn positions(value: Value<'_>, bounds: AskBounds) -> Result<From, Refusal> {
         return Err(Refusal::new(Code::LimitExceeded, format!("AEP_MAX_FROM: more than {max} positions")));
     }
     let mut asked: Vec<Asked> = Vec::new();
-    let mut places: HashMap<Box<str>, usize> = HashMap::new();
+    let mut places: HashMap<Arc<str>, usize> = HashMap::new();
     for element in value.elements() {
         if element.kind != Kind::Object {
             return Err(invalid("from: each position is an object"));
@@ -127,8 +128,8 @@ pub fn positions(value: Value<'_>, bounds: AskBounds) -> Result<From, Refusal> {
         match places.get(&*session).and_then(|at| asked.get_mut(*at)) {
             Some(earlier) => earlier.position = earlier.position.min(position),
             None => {
-                let session: Box<str> = session.into();
-                places.insert(session.clone(), asked.len());
+                let session: Arc<str> = session.into();
+                places.insert(Arc::clone(&session), asked.len());
                 asked.push(Asked { session, position });
             }
         }

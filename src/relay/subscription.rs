@@ -10,11 +10,13 @@
 //! announcement owed.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
+use crate::base::footprint;
 use crate::base::slab::Slab;
 use crate::engine::service::{ConnId, CoreId};
 
-use super::class::ClassId;
+use super::class::{ClassId, Member};
 use super::event::Position;
 use super::ownership::SubRef;
 use super::pages::{Asked, Cursor};
@@ -75,17 +77,26 @@ pub enum Past {
     Nothing,
     /// Everything held.
     Everything,
-    /// What stands behind these positions, by session.
-    After(Box<HashMap<Box<str>, Position>>),
+    /// What stands behind these positions, ascending by session, each of which is named once.
+    After(Box<[Asked]>),
 }
 
 impl Past {
+    /// The session's name, if a position in it was asked for.
+    #[must_use]
+    pub fn name(&self, session: &str) -> Option<&Arc<str>> {
+        match self {
+            Self::Nothing | Self::Everything => None,
+            Self::After(asked) => find(asked, session).map(|asked| &asked.session),
+        }
+    }
+
     /// The position asked for in that session.
     #[must_use]
     pub fn asked(&self, session: &str) -> Option<Position> {
         match self {
             Self::Nothing | Self::Everything => None,
-            Self::After(asked) => asked.get(session).copied(),
+            Self::After(asked) => find(asked, session).map(|asked| asked.position),
         }
     }
 }
@@ -95,12 +106,16 @@ impl std::convert::From<From> for Past {
         match from {
             From::Now => Self::Nothing,
             From::All => Self::Everything,
-            From::Positions(asked) => {
-                let by_session = asked.into_iter().map(|Asked { session, position }| (session, position));
-                Self::After(Box::new(by_session.collect()))
+            From::Positions(mut asked) => {
+                asked.sort_unstable_by(|one, other| one.session.cmp(&other.session));
+                Self::After(asked.into())
             }
         }
     }
+}
+
+fn find<'a>(asked: &'a [Asked], session: &str) -> Option<&'a Asked> {
+    asked.binary_search_by(|asked| (*asked.session).cmp(session)).ok().and_then(|at| asked.get(at))
 }
 
 /// A subscription of this core.
@@ -119,13 +134,15 @@ pub struct Subscription {
     /// Offset in the class's stream at which it became a member.
     pub joined: u64,
     /// The client's name for it, on a WebSocket.
-    pub id: Option<Box<str>>,
-    /// Bytes of the request that made it: what filter, positions and id are bounded by.
+    pub id: Option<Arc<str>>,
+    /// Bytes that it makes the relay keep, its class included.
     pub weight: usize,
+    /// Those of them that are its own.
+    pub own_weight: usize,
     /// Its replay, until that ends.
     pub replay: Option<Box<Replay>>,
     /// Asked positions of sessions nobody knew; each is judged when its session's first event comes (§3).
-    pub judged: Option<Box<HashMap<Box<str>, Position>>>,
+    pub judged: Option<Box<HashMap<Arc<str>, Position>>>,
     /// Kept on WebSockets, where a connection may have several subscriptions.
     pub covered: Option<Box<Covered>>,
 }
@@ -154,6 +171,33 @@ impl Subscription {
             *since = arrival;
         }
     }
+}
+
+/// Bytes that a subscription keeps, beside those of its class: itself, its places in the lists of its peer and its class, its
+/// name, what it covers, its replay, and each position in the cursor, among those covered and among those to be judged.
+#[must_use]
+pub fn own_footprint(id: Option<&str>, from: &From, live: bool, cores: usize) -> usize {
+    const FIXED: usize =
+        size_of::<Subscription>() + 2 * size_of::<usize>() + footprint::item::<SubRef>() + footprint::item::<Member>();
+    const POSITION: usize =
+        footprint::item::<Asked>() + size_of::<Asked>() + footprint::table_entry::<(Arc<str>, Position)>();
+    let named = id.map_or(0, |id| {
+        let covered = footprint::allocation(size_of::<Covered>()) + footprint::allocation(cores * size_of::<u64>());
+        footprint::text(id.len()) + footprint::table_entry::<(Arc<str>, SubRef)>() + covered
+    });
+    let positions = match from {
+        // Where nothing is covered, the name to be judged is a copy of the one in the cursor.
+        From::Positions(asked) => {
+            let copies = if id.is_some() { 1 } else { 2 };
+            asked.iter().map(|asked| POSITION + copies * footprint::text(asked.session.len())).sum()
+        }
+        From::Now | From::All => 0,
+    };
+    let replay = match from {
+        From::Now if live => 0,
+        _ => footprint::allocation(size_of::<Replay>()) + footprint::allocation(cores * size_of::<Option<Cursor>>()),
+    };
+    FIXED + named + positions + replay
 }
 
 /// All subscriptions of a core.

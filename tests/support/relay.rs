@@ -169,8 +169,17 @@ impl Relay {
 
     /// Resident memory in KiB.
     pub fn resident_kib(&self) -> u64 {
+        self.status_kib("VmRSS:")
+    }
+
+    /// The most resident memory there ever was, in KiB.
+    pub fn resident_most_kib(&self) -> u64 {
+        self.status_kib("VmHWM:")
+    }
+
+    fn status_kib(&self, name: &str) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).expect("the relay lives");
-        let line = status.lines().find(|line| line.starts_with("VmRSS:")).expect("resident memory is listed");
+        let line = status.lines().find(|line| line.starts_with(name)).expect("resident memory is listed");
         line.split_whitespace().nth(1).and_then(|kib| kib.parse().ok()).expect("a number of KiB")
     }
 

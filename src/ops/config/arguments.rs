@@ -101,6 +101,10 @@ pub struct RawConfig {
     #[arg(long, value_name = "COUNT", help_heading = "Streams and WebSockets", allow_negative_numbers = true)]
     pub max_scalars: Option<String>,
 
+    /// All of the following together: those that are not set, --buffer-bytes, --max-body and --max-connections are made smaller
+    /// until the sum fits [AEP_MEMORY, default: three quarters of what control group, ulimit -v and machine allow]
+    #[arg(long, value_name = "BYTES", help_heading = "Memory", allow_negative_numbers = true)]
+    pub memory: Option<String>,
     /// What may wait for one connection, at least --max-body and 64 KiB of framing; beyond it the connection is a slow
     /// consumer [AEP_QUEUE_BYTES, default: that least]
     #[arg(long, value_name = "BYTES", help_heading = "Memory", allow_negative_numbers = true)]
@@ -112,10 +116,11 @@ pub struct RawConfig {
     /// Events being delivered, for each core [AEP_DELIVERY_BYTES, default 64MiB]
     #[arg(long, value_name = "BYTES", help_heading = "Memory", allow_negative_numbers = true)]
     pub delivery_bytes: Option<String>,
-    /// Bodies and messages being received, all together; beyond it senders wait, then 503 or 1013 [AEP_RECEIVE_BYTES, default 512MiB]
+    /// Requests and messages being received, all together; beyond it senders wait, then 503 or 1013 [AEP_RECEIVE_BYTES, default 512MiB]
     #[arg(long, value_name = "BYTES", help_heading = "Memory", allow_negative_numbers = true)]
     pub receive_bytes: Option<String>,
-    /// What all connections subscribe to and claim, together; beyond it subscriptions are refused and claims lapse
+    /// What all connections say of themselves, subscribe to and claim, as it lies in memory; beyond it large hellos and
+    /// subscriptions are refused and claims lapse
     /// [AEP_SUBSCRIPTION_BYTES, default 512MiB]
     #[arg(long, value_name = "BYTES", help_heading = "Memory", allow_negative_numbers = true)]
     pub subscription_bytes: Option<String>,

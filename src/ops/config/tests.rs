@@ -6,7 +6,7 @@ use clap::CommandFactory;
 
 use super::*;
 
-const MACHINE: Machine = Machine { cores: 2, descriptors: 20_000 };
+const MACHINE: Machine = Machine { cores: 2, descriptors: 20_000, memory: 64 << 30 };
 
 fn resolve_with(arguments: &[&str], environment: &[(&str, &str)]) -> Result<Config, ConfigError> {
     let raw = RawConfig::try_parse_from(["aep-relay"].iter().chain(arguments)).unwrap();
@@ -49,7 +49,7 @@ fn nothing_given_gives_the_documented_defaults() {
 fn every_flag_names_its_variable_and_its_true_default() {
     let plain = resolve_with(&[], &[]).unwrap();
     let all = documented();
-    assert_eq!(all.len(), 31);
+    assert_eq!(all.len(), 32);
     for (flag, variable, default) in all {
         assert_eq!(setting::flag_of(&variable), format!("--{flag}"));
         let Some(value) = default.strip_prefix("default ") else {
@@ -242,6 +242,54 @@ fn the_address_bound_is_a_host_that_requests_may_be_for() {
 
 #[test]
 fn the_documented_headroom_of_descriptors_is_the_real_one() {
-    let machine = Machine { cores: 1, descriptors: 1000 };
+    let machine = Machine { cores: 1, descriptors: 1000, memory: 64 << 30 };
     assert_eq!(machine.connections(3), 1000 - 64 - 3 * 16);
+}
+
+fn within(memory: &str, arguments: &[&str]) -> Config {
+    resolve_with(arguments, &[("AEP_MEMORY", memory)]).unwrap()
+}
+
+#[test]
+fn bounds_that_are_not_set_fit_the_memory_together() {
+    let whole = resolve_with(&[], &[]).unwrap();
+    assert_eq!(whole.memory, 48 << 30);
+    for memory in [100, 225, 768, 3000usize] {
+        let config = within(&format!("{memory}MiB"), &[]);
+        let total = config.budget().total_bytes();
+        assert!(total <= memory << 20 && total > (memory << 20) / 100 * 98, "{memory}: {}", config.budget());
+        assert!(config.warnings().is_empty(), "{:?}", config.warnings());
+        assert!(config.notices().iter().any(|line| line.contains("AEP_MEMORY")));
+        // One share for all, where no body stands against it.
+        let part = |limits: &Limits| (limits.backlog_bytes_max >> 16, limits.connections_max);
+        let ((backlog, connections), (all, most)) = (part(&config.limits), part(&whole.limits));
+        assert!((backlog * most).abs_diff(connections * all) < most.max(all) || memory < 300, "{memory}");
+    }
+    assert!(!whole.notices().iter().any(|line| line.contains("AEP_MEMORY")));
+    assert_eq!(within("3000MiB", &[]).limits.body_bytes_max, 16 << 20);
+    assert!(within("225MiB", &[]).limits.body_bytes_max > 4 << 20);
+}
+
+#[test]
+fn bounds_that_are_set_stay_and_the_others_make_way() {
+    let alone = within("768MiB", &[]).limits;
+    let beside = within("768MiB", &["--backlog-bytes=300MiB"]);
+    assert_eq!(beside.limits.backlog_bytes_max, 300 << 20);
+    assert!(beside.limits.replay_bytes_max < alone.replay_bytes_max);
+    assert!(beside.budget().total_bytes() <= 768 << 20 && beside.warnings().is_empty());
+
+    let over = within("225MiB", &["--backlog-bytes=300MiB"]).warnings();
+    assert!(
+        over.len() == 1 && over[0].contains("AEP_MEMORY is 225 MiB, but the other bounds allow at most "),
+        "{over:?}"
+    );
+    assert!(over[0].contains("backlogs of slow consumers 300 MiB"), "{over:?}");
+}
+
+#[test]
+fn the_memory_is_three_quarters_of_the_machine_s_unless_set() {
+    let small = Machine { memory: 400 << 20, ..MACHINE };
+    let config = Config::resolve(&RawConfig::default(), &|_| None, small).unwrap();
+    assert_eq!(config.memory, 300 << 20);
+    assert!(config.budget().total_bytes() <= 300 << 20);
 }

@@ -4,6 +4,7 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use super::{CAPTURES_ALL, Filter, FilterFault, Kinds, SEVERITIES_ALL, Scalars, Texts, ascending};
 use crate::relay::event::{ATTRIBUTES, Attribute, Capture, Severity, is_extension_name};
@@ -54,7 +55,7 @@ enum Literal<'a> {
 }
 
 impl Literal<'_> {
-    fn text(self) -> Option<Box<str>> {
+    fn text(self) -> Option<Arc<str>> {
         match self {
             Self::Text(text) => Some(text.into()),
             Self::Integer(_) | Self::Boolean(_) => None,
@@ -83,7 +84,7 @@ struct Draft {
     epochs: Option<Box<[u64]>>,
     kinds: Option<Kinds>,
     texts: [Option<(Attribute, Texts)>; ATTRIBUTES],
-    extensions: BTreeMap<Box<str>, Scalars>,
+    extensions: BTreeMap<Arc<str>, Scalars>,
 }
 
 /// Reads a whole filter.

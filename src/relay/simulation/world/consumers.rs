@@ -79,7 +79,7 @@ impl World {
             ),
         };
         let filter = Filter::parse(want.json().as_bytes(), 100).unwrap();
-        let wanted = Wanted { filter, ceiling: Capture::Full, from, live, id: None, weight: 0 };
+        let wanted = Wanted { filter, ceiling: Capture::Full, from, live, id: None };
         let mut client = Client::new(at, false);
         client.subs.push(Sub { id: String::new(), want, start, live, asked: self.step, answered: None, ended: false });
         let node = &mut self.machine.cores[core];
