@@ -1,4 +1,4 @@
-//! The public conformance data of the protocol, if `AEP_DATA_DIR` names its directory.
+//! The public conformance data of the protocol, if `AEP_TEST_DATA` names its directory.
 //!
 //! Golden events pass byte for byte over every binding; envelopes that break a rule are refused and payloads, which
 //! the relay never interprets, are not; filters match as listed; lowered events come out as listed.
@@ -16,7 +16,7 @@ fn data(name: &str) -> Option<String> {
     let Some(directory) = data_directory() else {
         #[allow(clippy::print_stderr, reason = "a skipped test says so")]
         {
-            eprintln!("skipped: AEP_DATA_DIR is not set, so there is no {name}");
+            eprintln!("skipped: AEP_TEST_DATA is not set, so there is no {name}");
         }
         return None;
     };

@@ -1,6 +1,6 @@
 //! The public conformance data on filters and capture ceilings, against the rules themselves (contract §5, §8).
 //!
-//! `AEP_DATA_DIR` names a directory holding `capture-levels.json`, `downlevel.json` and `attr-match.json`. Without it
+//! `AEP_TEST_DATA` names a directory holding `capture-levels.json`, `downlevel.json` and `attr-match.json`. Without it
 //! the tests say so and pass: the data is public but not ours to copy.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
@@ -14,8 +14,8 @@ use serde_json::{Map, Value, json};
 
 /// A file of the data, if the data is there.
 fn data(name: &str) -> Option<Value> {
-    let Some(directory) = std::env::var_os("AEP_DATA_DIR") else {
-        println!("skipped: AEP_DATA_DIR does not name the conformance data");
+    let Some(directory) = std::env::var_os("AEP_TEST_DATA") else {
+        println!("skipped: AEP_TEST_DATA does not name the conformance data");
         return None;
     };
     let path = PathBuf::from(directory).join(name);

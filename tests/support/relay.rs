@@ -313,7 +313,7 @@ impl Drop for Relay {
 
 /// The directory of the protocol's public conformance data, if the environment names one.
 pub fn data_directory() -> Option<PathBuf> {
-    std::env::var_os("AEP_DATA_DIR").filter(|value| !value.is_empty()).map(PathBuf::from)
+    std::env::var_os("AEP_TEST_DATA").filter(|value| !value.is_empty()).map(PathBuf::from)
 }
 
 fn is_setting(name: &OsStr) -> bool {
