@@ -22,7 +22,7 @@ const SIZES: [usize; 3] = [64, 300, 16 << 10];
 
 fn framing(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("framing");
-    let id = Some(EventId { session: "s_8f2c", epoch: 0, seq: 123_456 });
+    let id = Some(EventId { text: "s_8f2c", numbers: &[0, 123_456] });
     for bytes in SIZES {
         let data = vec![b'x'; bytes];
         let mut out = Vec::with_capacity(bytes + 128);

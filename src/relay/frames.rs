@@ -159,7 +159,8 @@ pub fn append_frame(out: &mut Vec<u8>, binding: Binding, at: Option<(&str, Posit
     match binding.stream_framing() {
         None => websocket::frame::encode_text(out, data),
         Some(framing) => {
-            let id = at.map(|(session, Position { epoch, seq })| sse::EventId { session, epoch, seq });
+            let at = at.map(|(session, Position { epoch, seq })| (session, [epoch, seq]));
+            let id = at.as_ref().map(|(text, numbers)| sse::EventId { text, numbers });
             sse::encode_event(out, framing, id, kind, data);
         }
     }

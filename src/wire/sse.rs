@@ -1,58 +1,64 @@
 //! Server-sent events: messages into bytes (contract §4; WHATWG HTML §9.2).
 //!
 //! Owns the line format: lines end in a lone LF, one space behind each colon, one `data` line, a blank line behind every
-//! event and comment. Knows no session, no position beyond its numbers, and no socket; the framing of the stream's body
-//! comes from [`StreamFraming`], one chunk per message.
-//! Invariant: no text handed in can begin a line of its own, and an id that is handed out can come back in a header field. A
-//! session that forbids either makes the event go without id; from other texts CR and LF are left out.
+//! event and comment. Knows no protocol and no socket; the framing of the stream's body comes from [`StreamFraming`], one
+//! chunk per message.
+//! Invariant: no text handed in can begin a line of its own, and an id that is handed out can come back in a header field. An
+//! id whose text forbids either is left out; from other texts CR and LF are.
 
 use memchr::{memchr2, memchr2_iter};
 
 use super::digits::{decimal_len, push_decimal};
 use super::http1::StreamFraming;
 
-/// The position an event's id names.
+/// What an id line says: a text, and behind it each number with a colon before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EventId<'a> {
-    /// Session, as the event bears it.
-    pub session: &'a str,
-    /// Epoch.
-    pub epoch: u64,
-    /// Sequence number.
-    pub seq: u64,
+    /// Any text.
+    pub text: &'a str,
+    /// None where the text is all.
+    pub numbers: &'a [u64],
 }
 
 impl EventId<'_> {
-    fn len(&self) -> usize {
-        self.session.len() + 1 + decimal_len(self.epoch) + 1 + decimal_len(self.seq)
+    /// Whether what a client sends as `Last-Event-ID` is what the line told it. CR and LF would end the line, and a NUL makes
+    /// clients ignore it; other control characters are refused in a field (RFC 9110 §5.5), which ends an `EventSource` for
+    /// good; white space at the ends is lost on the way, and an empty id is none.
+    fn can_come_back(&self) -> bool {
+        let cannot_travel = |b: u8| (b < b' ' && b != b'\t') || b == 0x7f;
+        // Without a short cut, so that it is done many bytes at a time.
+        !self.text.bytes().fold(false, |found, b| found | cannot_travel(b))
+            && !self.text.starts_with([' ', '\t'])
+            && (!self.numbers.is_empty() || !(self.text.is_empty() || self.text.ends_with([' ', '\t'])))
+    }
+
+    /// Bytes of its line.
+    fn line_len(&self) -> usize {
+        let numbers = self.numbers.iter().map(|number| 1 + decimal_len(*number));
+        "id: \n".len() + self.text.len() + numbers.sum::<usize>()
+    }
+
+    fn push_line(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(b"id: ");
+        out.extend_from_slice(self.text.as_bytes());
+        for number in self.numbers {
+            out.push(b':');
+            push_decimal(out, *number);
+        }
+        out.push(b'\n');
     }
 }
 
-/// Whether a session may stand in an id line, so that what a client sends as `Last-Event-ID` is what the line told it. CR and LF
-/// would end the line, and a NUL makes clients ignore it; other control characters are refused in a field (RFC 9110 §5.5),
-/// which ends an `EventSource` for good; white space in front is lost on the way, and what is left may be another session.
-fn may_be_id(session: &str) -> bool {
-    let cannot_travel = |b: u8| (b < b' ' && b != b'\t') || b == 0x7f;
-    // Without a short cut, so that it is done many bytes at a time.
-    !session.bytes().fold(false, |found, b| found | cannot_travel(b)) && !session.starts_with([' ', '\t'])
-}
-
-/// Appends one event. `id` is left out if it could not come back as it is: if its session holds a
-/// control character but a tab, or begins with white space.
+/// Appends one event. `id` is left out if it could not come back as it is: if its text holds a control character but a tab,
+/// begins with white space, or is all there is of it and ends with white space.
 pub fn encode_event(out: &mut Vec<u8>, framing: StreamFraming, id: Option<EventId<'_>>, kind: &str, data: &[u8]) {
-    let id = id.filter(|id| may_be_id(id.session));
-    let id_bytes = id.map_or(0, |id| "id: \n".len() + id.len());
+    let id = id.filter(EventId::can_come_back);
+    let id_bytes = id.map_or(0, |id| id.line_len());
     let content_bytes = id_bytes + "event: \ndata: \n\n".len() + text_len(kind.as_bytes()) + text_len(data);
     framing.begin(out, content_bytes);
     let start = out.len();
     if let Some(id) = id {
-        out.extend_from_slice(b"id: ");
-        out.extend_from_slice(id.session.as_bytes());
-        out.push(b':');
-        push_decimal(out, id.epoch);
-        out.push(b':');
-        push_decimal(out, id.seq);
-        out.push(b'\n');
+        id.push_line(out);
     }
     out.extend_from_slice(b"event: ");
     push_text(out, kind.as_bytes());
@@ -61,6 +67,20 @@ pub fn encode_event(out: &mut Vec<u8>, framing: StreamFraming, id: Option<EventI
     out.extend_from_slice(b"\n\n");
     debug_assert_eq!(out.len() - start, content_bytes);
     framing.finish(out, content_bytes);
+}
+
+/// Appends an id alone: a client shows nothing, and takes it for the last one (WHATWG HTML §9.2.6). Answers whether it was
+/// appended, which it is not if it could not come back.
+pub fn encode_id(out: &mut Vec<u8>, framing: StreamFraming, id: EventId<'_>) -> bool {
+    if !id.can_come_back() {
+        return false;
+    }
+    let content_bytes = id.line_len() + 1;
+    framing.begin(out, content_bytes);
+    id.push_line(out);
+    out.push(b'\n');
+    framing.finish(out, content_bytes);
+    true
 }
 
 /// Appends one comment.
@@ -99,7 +119,7 @@ mod tests {
         String::from_utf8(out).unwrap()
     }
 
-    const AT: EventId<'static> = EventId { session: "a:b c", epoch: 0, seq: 9_223_372_036_854_775_807 };
+    const AT: EventId<'static> = EventId { text: "a:b c", numbers: &[0, 9_223_372_036_854_775_807] };
 
     #[test]
     fn an_event_has_id_type_data_and_a_blank_line() {
@@ -123,15 +143,31 @@ mod tests {
     }
 
     #[test]
-    fn a_session_that_could_not_come_back_takes_the_id_away() {
+    fn an_id_that_could_not_come_back_is_left_out() {
         for session in ["a\rb", "a\nevent: x", "a\0", "\n", "a\u{1}b", "\u{1f}", "\u{7f}", "a\u{b}", " a", "\ta", " "] {
-            assert!(!may_be_id(session), "{session:?}");
-            let id = Some(EventId { session, epoch: 1, seq: 2 });
-            assert_eq!(event(StreamFraming::Chunked, id, "x.y", "{}"), "15\r\nevent: x.y\ndata: {}\n\n\r\n");
+            for numbers in [&[][..], &[1, 2]] {
+                let id = EventId { text: session, numbers };
+                assert!(!id.can_come_back(), "{id:?}");
+                assert_eq!(event(StreamFraming::Chunked, Some(id), "x.y", "{}"), "15\r\nevent: x.y\ndata: {}\n\n\r\n");
+                assert!(!encode_id(&mut Vec::new(), StreamFraming::Chunked, id));
+            }
         }
         for session in ["a:b\t\u{85}\u{2028}", "a b", "a ", "a\t", "~", "\u{a0}a"] {
-            assert!(may_be_id(session), "{session:?}");
+            assert!(EventId { text: session, numbers: &[0, 1] }.can_come_back(), "{session:?}");
+            let is_trimmed = session.ends_with([' ', '\t']);
+            assert_eq!(EventId { text: session, numbers: &[] }.can_come_back(), !is_trimmed, "{session:?}");
         }
+    }
+
+    #[test]
+    fn an_id_may_be_any_text_and_stand_alone() {
+        assert!(!EventId { text: "", numbers: &[] }.can_come_back());
+        let id = EventId { text: "evt_01:x", numbers: &[] };
+        assert_eq!(event(StreamFraming::UntilClose, Some(id), "a.b", "1"), "id: evt_01:x\nevent: a.b\ndata: 1\n\n");
+        let mut out = Vec::new();
+        assert!(encode_id(&mut out, StreamFraming::UntilClose, id));
+        assert!(encode_id(&mut out, StreamFraming::Chunked, EventId { text: "s", numbers: &[0, 12] }));
+        assert_eq!(out, b"id: evt_01:x\n\nc\r\nid: s:0:12\n\n\r\n");
     }
 
     #[test]
@@ -148,13 +184,13 @@ mod tests {
             session in "[a-c\r\n\0\t \x1b\x7f:]{0,6}", epoch: u64, seq: u64, kind in ".{0,8}", data in "[a{}\r\n]{0,40}",
         ) {
             let mut out = Vec::new();
-            let id = Some(EventId { session: &session, epoch, seq });
-            encode_event(&mut out, StreamFraming::Chunked, id, &kind, data.as_bytes());
+            let id = EventId { text: &session, numbers: &[epoch, seq] };
+            encode_event(&mut out, StreamFraming::Chunked, Some(id), &kind, data.as_bytes());
             prop_assert_eq!(super::super::http1::chunk::chunk_len(&out), Some(out.len()));
             let mut plain = Vec::new();
-            encode_event(&mut plain, StreamFraming::UntilClose, id, &kind, data.as_bytes());
+            encode_event(&mut plain, StreamFraming::UntilClose, Some(id), &kind, data.as_bytes());
             prop_assert_eq!(plain.windows(2).position(|w| w == b"\n\n"), Some(plain.len() - 2));
-            prop_assert_eq!(plain.iter().filter(|b| **b == b'\n').count(), if may_be_id(&session) { 4 } else { 3 });
+            prop_assert_eq!(plain.iter().filter(|b| **b == b'\n').count(), if id.can_come_back() { 4 } else { 3 });
             prop_assert!(!plain.contains(&b'\r'));
         }
     }
