@@ -32,7 +32,7 @@ impl World {
             self.check_wants(index, client);
             self.check_closing(index, client);
             self.check_completeness(index, client, &arrivals, &held);
-            self.check_announcements(index, client);
+            self.check_announcements(index, client, &arrivals);
         }
         let sessions: u64 = self.machine.cores.iter().map(|core| core.metrics.sessions.value()).sum();
         assert_eq!(sessions, self.machine.shared.sessions() as u64, "sessions counted are sessions held");
@@ -218,26 +218,28 @@ impl World {
         }
     }
 
-    /// Whether something of a session was missing when its gap was announced: an event that never came, or a copy of
-    /// it; or a position below all that was ever sent.
-    fn is_gap(&self, client: &Client, sub: &Sub, session: usize, asked: Option<u64>, announced: usize) -> bool {
+    /// Whether something of a session is missing behind what had come of it when a gap was announced, at that place of the
+    /// log: an event that never came, or a copy of one; or a position below all that was ever sent.
+    fn is_gap(&self, client: &Client, arrivals: &Arrivals, session: usize, asked: Option<u64>, place: usize) -> bool {
         if asked.is_some_and(|seq| seq + 1 < self.sessions[session].first_seq) {
             return true;
         }
-        self.sent.iter().enumerate().filter(|(_, sent)| sent.session == Some(session)).any(|(event, sent)| {
-            let above = sent.seq.is_none_or(|seq| asked.is_none_or(|asked| seq > asked));
-            // What arrives once the subscription is made is promised like a live event, whatever its position.
-            let later = sent.resent || sent.accepted.is_none_or(|accepted| accepted >= sub.asked);
-            let copies = client.events().filter(|came| *came == event).count();
-            // A copy that was sent again may be the one that is missing.
-            let again = || client.log.iter().rposition(|item| *item == Item::Event(event)) > Some(announced);
-            let missed = copies == 0 && sent.sends > 0 || sent.resent && (copies < sent.sends || again());
-            (above || later) && missed
+        let came = |items: &[Item], event| items.iter().filter(|item| **item == Item::Event(event)).count();
+        let of_session = || arrivals.places.iter().filter(|(event, _)| self.sent[**event].session == Some(session));
+        let (before, behind) = client.log.split_at(place);
+        // What has no position comes as it arrives, whatever is missing before it.
+        let stands = |event: usize| self.sent[event].seq.is_some() && came(before, event) > 0;
+        let last = of_session().filter(|(event, _)| stands(**event)).map(|(_, arrived)| arrived).max();
+        of_session().any(|(event, arrived)| {
+            let (sent, copies) = (&self.sent[*event], came(&client.log, *event));
+            // Of what was sent again, the copy that the gap stands for may be any.
+            let again = sent.resent && (copies < arrivals.counts[event] || came(behind, *event) > 0);
+            copies == 0 && Some(arrived) > last || again
         })
     }
 
     /// Gaps are announced where there are some, ahead of what follows, and nowhere else.
-    fn check_announcements(&self, index: usize, client: &Client) {
+    fn check_announcements(&self, index: usize, client: &Client, arrivals: &Arrivals) {
         let [sub] = client.subs.as_slice() else { return };
         let Start::Positions(asked) = &sub.start else {
             let told = client.log.iter().any(|item| matches!(item, Item::Exhausted { .. }));
@@ -248,7 +250,7 @@ impl World {
             if let Item::Exhausted { session, .. } = item {
                 let asked = asked.iter().filter(|(named, _)| named == session).map(|(_, seq)| *seq).min();
                 assert!(
-                    self.is_gap(client, sub, *session, asked, place),
+                    self.is_gap(client, arrivals, *session, asked, place),
                     "client {index} was told of a gap in s{session}, and misses nothing: {sub:?}"
                 );
             }
