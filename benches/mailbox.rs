@@ -20,7 +20,7 @@ use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use aep_relay::engine::service::{
-    Admits, ConnId, CoreId, Ending, Flow, HttpFault, Mail, Message, Outbox, Response, Service, Verdict, Work,
+    Admits, ConnId, CoreId, Ending, Flow, HttpFault, Mail, Message, Post, Response, Service, Verdict, Work,
 };
 use aep_relay::engine::{Engine, EngineConfig};
 use aep_relay::limits::Limits;
@@ -61,7 +61,7 @@ struct Player {
     running: Option<(ConnId, Instant, u64)>,
 }
 
-type Out<'a> = &'a mut dyn Outbox<Letter>;
+type Out<'a> = &'a mut dyn Post<Letter>;
 
 fn text(status: u16, body: String) -> Response {
     Response { status, fields: Vec::new(), body: Cow::Owned(body.into_bytes()), close: false }
@@ -69,7 +69,7 @@ fn text(status: u16, body: String) -> Response {
 
 impl Player {
     /// Where letters go.
-    fn partner(&self, out: &dyn Outbox<Letter>) -> CoreId {
+    fn partner(&self, out: &dyn Post<Letter>) -> CoreId {
         if self.own { out.core() } else { CoreId(1 - out.core().0) }
     }
 }

@@ -1,4 +1,4 @@
-//! What a service may ask of its core: the [`Outbox`], on a core's [`Io`].
+//! What a service may ask of its core: the [`Outbox`] and the [`Post`], on a core's [`Io`].
 //!
 //! Owns the rules of pushing and of ending streams and WebSockets; the means are `io.rs`'s. Every call first finds its
 //! connection and does nothing if it is gone, over, or not of the kind that the call is for.
@@ -11,7 +11,8 @@ use crate::engine::event_stream::EventStream;
 use crate::engine::io::{Io, arm, count_backlog};
 use crate::engine::pacing::{fanout_bytes_max, heavy_bytes, overdraft_bytes};
 use crate::engine::service::{
-    Admits, ConnId, CoreId, Ending, EventStreamOpen, Lane, Mail, Outbox, Pushed, Response, Run, Unsent, WebSocketClose,
+    Admits, ConnId, CoreId, Ending, EventStreamOpen, Lane, Mail, Outbox, Post, Pushed, Response, Run, Unsent,
+    WebSocketClose,
 };
 use crate::limits::{CLOSE_TIME, Room};
 use crate::wire::http1::StreamFraming;
@@ -19,7 +20,7 @@ use crate::wire::http1::response::{ReplyTo, encode_event_stream_head};
 use crate::wire::websocket::CloseCode;
 use crate::wire::websocket::frame::encode_close;
 
-impl<M: Mail> Outbox<M> for Io<M> {
+impl<M: Mail> Outbox for Io<M> {
     fn now(&self) -> Now {
         self.now
     }
@@ -176,6 +177,18 @@ impl<M: Mail> Outbox<M> for Io<M> {
         }
     }
 
+    fn admitted(&mut self, bytes: usize) {
+        self.process.count_admitted(bytes);
+    }
+
+    fn admits(&self) -> Admits {
+        let limits = &self.process.limits;
+        let mail = Admits::of(self.mailbox.most_fanout_bytes(), fanout_bytes_max(limits));
+        self.process.admits(overdraft_bytes(limits)).min(mail)
+    }
+}
+
+impl<M: Mail> Post<M> for Io<M> {
     fn mail_ingest(&mut self, to: CoreId, mail: M) {
         self.mailbox.send_ingest(to, mail);
     }
@@ -186,16 +199,6 @@ impl<M: Mail> Outbox<M> for Io<M> {
 
     fn ingest_room(&self, to: CoreId) -> Admits {
         Admits::of(self.mailbox.ingest_bytes(to), self.process.limits.stage_bytes())
-    }
-
-    fn admitted(&mut self, bytes: usize) {
-        self.process.count_admitted(bytes);
-    }
-
-    fn admits(&self) -> Admits {
-        let limits = &self.process.limits;
-        let mail = Admits::of(self.mailbox.most_fanout_bytes(), fanout_bytes_max(limits));
-        self.process.admits(overdraft_bytes(limits)).min(mail)
     }
 }
 

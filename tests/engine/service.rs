@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use aep_relay::engine::service::{
-    Admits, ConnId, CoreId, Ending, EventStreamOpen, Flow, HttpFault, Lane, Mail, Message, Outbox, Pushed, Response,
-    Run, Service, Verdict, WebSocketClose, WebSocketUpgrade, Work,
+    Admits, ConnId, CoreId, Ending, EventStreamOpen, Flow, HttpFault, Lane, Mail, Message, Post, Pushed, Response, Run,
+    Service, Verdict, WebSocketClose, WebSocketUpgrade, Work,
 };
 use aep_relay::limits::{Room, STANDSTILL_MIN};
 use aep_relay::wire::http1::{RequestHead, StreamFraming};
@@ -71,7 +71,7 @@ impl Mail for Letter {
     }
 }
 
-type Out<'a> = &'a mut dyn Outbox<Letter>;
+type Out<'a> = &'a mut dyn Post<Letter>;
 
 impl Demo {
     pub fn new(settings: Settings) -> Self {

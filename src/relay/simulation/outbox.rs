@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use crate::base::time::{Deadline, Now};
 use crate::engine::service::{
-    Admits, ConnId, CoreId, EventStreamOpen, LANES, Lane, Outbox, Pushed, Response, Run, Unsent, WebSocketClose,
+    Admits, ConnId, CoreId, EventStreamOpen, LANES, Lane, Outbox, Post, Pushed, Response, Run, Unsent, WebSocketClose,
 };
 use crate::limits::{Limits, Room};
 use crate::relay::RelayMail;
@@ -205,7 +205,7 @@ impl SimOutbox {
     }
 }
 
-impl Outbox<RelayMail> for SimOutbox {
+impl Outbox for SimOutbox {
     fn now(&self) -> Now {
         self.now
     }
@@ -317,6 +317,14 @@ impl Outbox<RelayMail> for SimOutbox {
 
     fn disarm(&mut self, _conn: ConnId) {}
 
+    fn admitted(&mut self, _bytes: usize) {}
+
+    fn admits(&self) -> Admits {
+        self.admits
+    }
+}
+
+impl Post<RelayMail> for SimOutbox {
     fn mail_ingest(&mut self, to: CoreId, mail: RelayMail) {
         self.mail.push_back((true, to, mail));
     }
@@ -325,13 +333,7 @@ impl Outbox<RelayMail> for SimOutbox {
         self.mail.push_back((false, to, mail));
     }
 
-    fn admitted(&mut self, _bytes: usize) {}
-
     fn ingest_room(&self, _to: CoreId) -> Admits {
         self.ingest_room
-    }
-
-    fn admits(&self) -> Admits {
-        self.admits
     }
 }
