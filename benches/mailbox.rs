@@ -19,6 +19,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
+use aep_relay::base::time::Deadline;
 use aep_relay::engine::service::{
     Admits, ConnId, CoreId, Ending, Flow, HttpFault, Mail, Message, Post, Response, Service, Verdict, Work,
 };
@@ -112,6 +113,10 @@ impl Service for Player {
 
     fn on_turn(&mut self, _out: Out<'_>) -> Work {
         if self.awake { Work::Left } else { Work::Idle }
+    }
+
+    fn next_deadline(&self) -> Option<Deadline> {
+        None
     }
 
     fn takes_ingest(&self) -> bool {

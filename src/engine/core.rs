@@ -227,9 +227,10 @@ impl<S: Service> Core<S> {
             return Some(Duration::ZERO);
         }
         let looks_again = self.work == Work::Held || self.in_debt || !lists.starved.is_empty();
-        let deadline = [self.io.wheel.next_deadline(), self.acceptor.retry_at(), self.drain_deadline()];
+        let timers = [self.io.wheel.next_deadline(), self.service.next_deadline()];
+        let deadline = [self.acceptor.retry_at(), self.drain_deadline()].into_iter().chain(timers);
         let sleep = |deadline: Deadline| Duration::from_millis(deadline.0.saturating_sub(self.io.now.0));
-        let timer = deadline.into_iter().flatten().min().map(sleep);
+        let timer = deadline.flatten().min().map(sleep);
         if looks_again { Some(timer.map_or(LOOK_AGAIN, |timer| timer.min(LOOK_AGAIN))) } else { timer }
     }
 

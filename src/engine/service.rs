@@ -84,6 +84,11 @@ pub trait Service {
     /// pages). Answers whether work is left, in which case the next poll does not sleep.
     fn on_turn(&mut self, out: &mut dyn Post<Self::Mail>) -> Work;
 
+    /// When this service wants a turn for what is no connection; none: not before something happens. Asked before the core
+    /// sleeps: it then wakes at that time, never early and at most a tick late, and `on_turn` finds what is due. One that
+    /// is due and not moved on by then keeps the core awake.
+    fn next_deadline(&self) -> Option<Deadline>;
+
     /// The connection is over, whoever ended it.
     fn on_gone(&mut self, out: &mut dyn Post<Self::Mail>, conn: ConnId, ending: Ending);
 

@@ -14,6 +14,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use crate::base::time::Deadline;
 use crate::engine::service::{
     Admits, ConnId, CoreId, Ending, Flow, HttpFault, Message, Outbox, Post, Response, Service, Verdict,
     WebSocketUpgrade, Work,
@@ -333,6 +334,10 @@ impl Service for Gateway {
 
     fn on_turn(&mut self, out: &mut dyn Post<RelayMail>) -> Work {
         self.relay.on_turn(out)
+    }
+
+    fn next_deadline(&self) -> Option<Deadline> {
+        None
     }
 
     fn on_gone(&mut self, out: &mut dyn Post<RelayMail>, conn: ConnId, ending: Ending) {

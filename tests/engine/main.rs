@@ -8,6 +8,7 @@
     reason = "a test; a panic is its report"
 )]
 
+mod deadlines;
 mod drain;
 mod harness;
 mod http;

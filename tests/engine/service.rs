@@ -1,10 +1,11 @@
 //! A small protocol for driving the engine: echo, a broadcast over all cores, an event stream and a WebSocket.
 
 use std::borrow::Cow;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use aep_relay::base::time::{Deadline, Now};
 use aep_relay::engine::service::{
     Admits, ConnId, CoreId, Ending, EventStreamOpen, Flow, HttpFault, Lane, Mail, Message, Post, Pushed, Response, Run,
     Service, Verdict, WebSocketClose, WebSocketUpgrade, Work,
@@ -28,6 +29,10 @@ pub struct Settings {
     pub silence_max: Duration,
     /// How many consumers were cut.
     pub cuts: Arc<AtomicUsize>,
+    /// How far apart the deadlines are that no connection has, if there are any.
+    pub deadline_interval: Option<Duration>,
+    /// What was due in a turn, and the time of that turn.
+    pub dues: Arc<Mutex<Vec<(Deadline, Now)>>>,
 }
 
 impl Default for Settings {
@@ -38,6 +43,8 @@ impl Default for Settings {
             ping_interval: Duration::from_secs(30),
             silence_max: Duration::from_secs(90),
             cuts: Arc::default(),
+            deadline_interval: None,
+            dues: Arc::default(),
         }
     }
 }
@@ -52,6 +59,7 @@ pub struct Demo {
     /// Requests that are answered in the next call of `on_turn`.
     later: Vec<ConnId>,
     parked: Vec<ConnId>,
+    deadline: Option<Deadline>,
     framed: Vec<u8>,
 }
 
@@ -75,7 +83,8 @@ type Out<'a> = &'a mut dyn Post<Letter>;
 
 impl Demo {
     pub fn new(settings: Settings) -> Self {
-        Self { settings, ..Self::default() }
+        let deadline = settings.deadline_interval.map(|interval| Now(0).after(interval));
+        Self { settings, deadline, ..Self::default() }
     }
 
     fn deliver(&mut self, out: Out<'_>, event: &[u8]) {
@@ -245,7 +254,16 @@ impl Service for Demo {
         for conn in self.parked.drain(..) {
             out.resume(conn);
         }
+        let now = out.now();
+        if let Some(due) = self.deadline.take_if(|deadline| deadline.is_due(now)) {
+            self.settings.dues.lock().unwrap().push((due, now));
+            self.deadline = self.settings.deadline_interval.map(|interval| now.after(interval));
+        }
         Work::Idle
+    }
+
+    fn next_deadline(&self) -> Option<Deadline> {
+        self.deadline
     }
 
     fn on_gone(&mut self, _out: Out<'_>, conn: ConnId, _ending: Ending) {
