@@ -147,6 +147,7 @@ impl Service for Player {
     fn on_drained(&mut self, _out: Out<'_>, _conn: ConnId) {}
     fn on_overflow(&mut self, _out: Out<'_>, _conn: ConnId) {}
     fn on_alarm(&mut self, _out: Out<'_>, _conn: ConnId) {}
+    fn on_closing(&mut self, _out: Out<'_>, _conn: ConnId) {}
     fn on_gone(&mut self, _out: Out<'_>, _conn: ConnId, _ending: Ending) {}
     fn on_drain(&mut self, _out: Out<'_>) {}
     fn on_goodbye(&mut self, _out: Out<'_>) -> Work {

@@ -220,6 +220,7 @@ impl<S: Service> Core<S> {
         let busy = !lists.input.is_empty()
             || !lists.answers.is_empty()
             || !lists.consumers.is_empty()
+            || !lists.closing.is_empty()
             || self.acceptor.is_ready()
             || self.work == Work::Left
             || self.io.mailbox.has_mail();
@@ -265,10 +266,12 @@ impl<S: Service> Core<S> {
         }
     }
 
-    /// Drops the connections that are over and tells the service.
+    /// Tells the service of ends that were decided, drops the connections that are over and tells of those too.
     pub(super) fn reap(&mut self) {
         // Telling of one end may bring about another.
-        while let Some(id) = self.io.lists.doomed.pop() {
+        loop {
+            self.tell_closing();
+            let Some(id) = self.io.lists.doomed.pop() else { break };
             let Some(mut conn) = self.io.connections.remove(id.slot, id.generation) else { continue };
             let ending = conn.ending.unwrap_or(Ending::Peer);
             conn.socket.deregister(self.poll.registry());
@@ -291,6 +294,13 @@ impl<S: Service> Core<S> {
                 self.service.on_gone(&mut self.io, id, ending);
                 self.work = Work::Left;
             }
+        }
+    }
+
+    fn tell_closing(&mut self) {
+        while let Some(id) = self.io.lists.closing.pop() {
+            self.service.on_closing(&mut self.io, id);
+            self.work = Work::Left;
         }
     }
 

@@ -71,6 +71,8 @@ pub(super) struct Lists {
     pub(super) heavy: Vec<ConnId>,
     /// The queue has run empty, which the service wants to know.
     pub(super) drained: Vec<ConnId>,
+    /// Its end is decided, which the service does not know yet.
+    pub(super) closing: Vec<ConnId>,
     /// It is over.
     pub(super) doomed: Vec<ConnId>,
 }
@@ -327,10 +329,9 @@ impl<M: Mail> Io<M> {
         let Some(conn) = self.connection(id) else { return };
         if conn.phase == Phase::Open {
             conn.phase = Phase::Finishing(farewell);
-            conn.ending.get_or_insert(ending);
             conn.leftover = None;
             conn.flags.starved = false;
-            conn.timers.alarm = NEVER;
+            self.decide_end(id, ending);
             self.set_deadline(id, farewell.deadline(now));
             self.count_receiving(id);
             self.schedule_flush(id);
@@ -343,9 +344,22 @@ impl<M: Mail> Io<M> {
         if let Some(conn) = self.connections.get_mut(id.slot, id.generation)
             && conn.phase != Phase::Over
         {
-            conn.ending.get_or_insert(ending);
             conn.phase = Phase::Over;
+            self.decide_end(id, ending);
             self.lists.doomed.push(id);
+        }
+    }
+
+    /// The connection is to end, for that reason unless there was another. The service is told once, by the core.
+    pub(super) fn decide_end(&mut self, id: ConnId, ending: Ending) {
+        if let Some(conn) = self.connections.get_mut(id.slot, id.generation)
+            && conn.ending.is_none()
+        {
+            conn.ending = Some(ending);
+            conn.timers.alarm = NEVER;
+            if conn.flags.known {
+                self.lists.closing.push(id);
+            }
         }
     }
 }

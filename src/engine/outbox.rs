@@ -244,13 +244,12 @@ impl<M: Mail> Io<M> {
         self.queue(id, |out| encode_close(out, code, close.reason));
         let now = self.now;
         let Some(conn) = self.connection(id) else { return };
-        conn.ending.get_or_insert(ending);
         conn.flags.parked = false;
         conn.flags.starved = false;
-        conn.timers.alarm = NEVER;
         if let Half::WebSocket(half) = &mut conn.half {
             half.on_close_queued();
         }
+        self.decide_end(id, ending);
         self.count_receiving(id);
         self.set_deadline(id, now.after(CLOSE_TIME));
         self.schedule_input(id);

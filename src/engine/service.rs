@@ -9,7 +9,8 @@
 //!   connection is handed over until it was answered, or resumed; what it sent meanwhile waits in the kernel and in a
 //!   bounded buffer.
 //! - After [`Service::on_gone`] a [`ConnId`] is dead: every Outbox call with it is a no-op (`Pushed::Gone`).
-//!   `on_gone` comes exactly once for each connection that a service saw through `on_request`.
+//!   `on_gone` comes exactly once for each connection that a service saw through `on_request`, and exactly once before it
+//!   [`Service::on_closing`], within a turn of when nothing more is taken from or for that connection.
 //! - Bytes pushed to a connection leave in the order of the pushes, whole pushes only, or not at all.
 //! - Mail of one lane from one core to another arrives in the order it was sent.
 //! - [`Service::on_turn`] follows every other call, in the same turn or in the next one, which then comes without sleeping.
@@ -88,6 +89,12 @@ pub trait Service {
     /// sleeps: it then wakes at that time, never early and at most a tick late, and `on_turn` finds what is due. One that
     /// is due and not moved on by then keeps the core awake.
     fn next_deadline(&self) -> Option<Deadline>;
+
+    /// The end of the connection is decided: its peer has closed or is gone, it broke a rule, a body or message of it was
+    /// refused, it was cut, the service itself ended it, or the process drains. Nothing more of it is handed over, and
+    /// pushes to it are [`Pushed::Gone`]; what is queued may still leave, for seconds. Per connection, not per request:
+    /// behind an answer that keeps the connection there is none.
+    fn on_closing(&mut self, out: &mut dyn Post<Self::Mail>, conn: ConnId);
 
     /// The connection is over, whoever ended it.
     fn on_gone(&mut self, out: &mut dyn Post<Self::Mail>, conn: ConnId, ending: Ending);

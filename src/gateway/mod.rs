@@ -340,8 +340,11 @@ impl Service for Gateway {
         None
     }
 
-    fn on_gone(&mut self, out: &mut dyn Post<RelayMail>, conn: ConnId, ending: Ending) {
+    fn on_closing(&mut self, _out: &mut dyn Post<RelayMail>, conn: ConnId) {
         self.awaiting_body.remove(&conn);
+    }
+
+    fn on_gone(&mut self, out: &mut dyn Post<RelayMail>, conn: ConnId, ending: Ending) {
         self.relay.on_gone(out, conn, ending);
     }
 

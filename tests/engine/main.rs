@@ -10,6 +10,7 @@
 
 mod deadlines;
 mod drain;
+mod endings;
 mod harness;
 mod http;
 mod service;

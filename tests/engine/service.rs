@@ -33,6 +33,24 @@ pub struct Settings {
     pub deadline_interval: Option<Duration>,
     /// What was due in a turn, and the time of that turn.
     pub dues: Arc<Mutex<Vec<(Deadline, Now)>>>,
+    /// What was told of ends, in the order of each core.
+    pub told: Arc<Mutex<Vec<Told>>>,
+}
+
+/// What a service hears of a connection's end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Told {
+    pub core: CoreId,
+    pub conn: ConnId,
+    pub end: End,
+    /// The time of the turn in which it was told.
+    pub at: Now,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    Closing,
+    Gone,
 }
 
 impl Default for Settings {
@@ -45,6 +63,7 @@ impl Default for Settings {
             cuts: Arc::default(),
             deadline_interval: None,
             dues: Arc::default(),
+            told: Arc::default(),
         }
     }
 }
@@ -115,6 +134,12 @@ impl Demo {
         encode_text(&mut last, b"too slow");
         out.cut(conn, &last, WebSocketClose { code: 1013, reason: "" });
         self.settings.cuts.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+impl Demo {
+    fn tell(&self, out: Out<'_>, conn: ConnId, end: End) {
+        self.settings.told.lock().unwrap().push(Told { core: out.core(), conn, end, at: out.now() });
     }
 }
 
@@ -266,7 +291,13 @@ impl Service for Demo {
         self.deadline
     }
 
-    fn on_gone(&mut self, _out: Out<'_>, conn: ConnId, _ending: Ending) {
+    fn on_closing(&mut self, out: Out<'_>, conn: ConnId) {
+        assert_eq!(out.push_always(conn, b"", 0), Pushed::Gone);
+        self.tell(out, conn, End::Closing);
+    }
+
+    fn on_gone(&mut self, out: Out<'_>, conn: ConnId, _ending: Ending) {
+        self.tell(out, conn, End::Gone);
         for list in [&mut self.chunked, &mut self.until_close, &mut self.websockets, &mut self.later, &mut self.parked]
         {
             list.retain(|&other| other != conn);
