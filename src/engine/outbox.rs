@@ -3,6 +3,8 @@
 //! Owns the rules of pushing and of ending streams and WebSockets; the means are `io.rs`'s. Every call first finds its
 //! connection and does nothing if it is gone, over, or not of the kind that the call is for.
 
+use std::time::Duration;
+
 use crate::base::time::{Deadline, Now};
 use tracing::info;
 
@@ -56,6 +58,15 @@ impl<M: Mail> Outbox for Io<M> {
         self.become_half(id, Half::EventStream(half));
         self.set_deadline(id, deadline);
         self.schedule_input(id);
+    }
+
+    fn set_heartbeat(&mut self, id: ConnId, interval: Duration) {
+        let Some(conn) = self.connection(id).filter(|conn| conn.takes_pushes()) else { return };
+        if let Half::EventStream(half) = &mut conn.half {
+            half.set_interval(interval);
+            let deadline = half.deadline();
+            self.set_deadline(id, deadline);
+        }
     }
 
     fn end_event_stream(&mut self, id: ConnId, last: &[u8]) {

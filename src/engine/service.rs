@@ -359,6 +359,8 @@ pub trait Outbox {
     fn respond(&mut self, conn: ConnId, response: Response);
     /// Answers a request with an event stream: head and first message leave at once.
     fn open_event_stream(&mut self, conn: ConnId, open: EventStreamOpen);
+    /// Changes after how much silence an open event stream gets its heartbeat; at once, if it has been silent for so long.
+    fn set_heartbeat(&mut self, conn: ConnId, interval: Duration);
     /// Ends an event stream behind everything queued; `last` (unframed, may be empty) is its last message.
     fn end_event_stream(&mut self, conn: ConnId, last: &[u8]);
     /// Sends a close frame behind everything queued and completes the close handshake.

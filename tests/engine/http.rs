@@ -253,3 +253,14 @@ fn a_client_that_vanishes_leaves_nothing_behind() {
 fn http() -> aep_relay::ops::metrics::ConnectionKind {
     aep_relay::ops::metrics::ConnectionKind::Http
 }
+
+#[test]
+fn an_answer_names_its_status() {
+    let server = start(1);
+    let mut client = server.client();
+    for (path, line) in [("/created", "201 Created"), ("/conflict", "409 Conflict"), ("/gone", "410 Gone")] {
+        client.send(format!("POST {path} HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n"));
+        let head = client.read_through("\r\n\r\n");
+        assert!(head.starts_with(&format!("HTTP/1.1 {line}\r\n")), "{head}");
+    }
+}

@@ -20,6 +20,9 @@ const PUBLISH: u32 = 2;
 /// How long a core does not run when it is told to stand still, as if its process had been stopped.
 pub const STANDSTILL: Duration = STANDSTILL_MIN.saturating_add(Duration::from_secs(1));
 
+/// The interval of open streams once it was changed.
+const HEARTBEAT_CHANGED: Duration = Duration::from_millis(50);
+
 /// Bounds that tests change.
 #[derive(Debug, Clone)]
 pub struct Settings {
@@ -156,6 +159,15 @@ impl Service for Demo {
             ("POST", "/refused") => Verdict::Respond(response(403, b"no".as_slice())),
             ("POST", "/echo") => Verdict::ReadBody { tag: ECHO, bytes_max: self.settings.body_bytes_max },
             ("POST", "/publish") => Verdict::ReadBody { tag: PUBLISH, bytes_max: self.settings.body_bytes_max },
+            ("POST", "/created") => Verdict::Respond(response(201, b"".as_slice())),
+            ("POST", "/conflict") => Verdict::Respond(response(409, b"".as_slice())),
+            ("POST", "/gone") => Verdict::Respond(response(410, b"".as_slice())),
+            ("GET", "/heartbeat") => {
+                for &conn in self.chunked.iter().chain(&self.until_close) {
+                    out.set_heartbeat(conn, HEARTBEAT_CHANGED);
+                }
+                Verdict::Respond(response(200, b"".as_slice()))
+            }
             ("GET", "/later") => {
                 self.later.push(conn);
                 Verdict::Later

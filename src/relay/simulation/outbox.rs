@@ -4,6 +4,7 @@
 //! asking) and checks the duties of a service: a run is used in the turn that wrote it, a request is answered once.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
 
 use crate::base::time::{Deadline, Now};
 use crate::engine::service::{
@@ -234,6 +235,8 @@ impl Outbox for SimOutbox {
             socket.push_own(&first, 0);
         }
     }
+
+    fn set_heartbeat(&mut self, _conn: ConnId, _interval: Duration) {}
 
     fn end_event_stream(&mut self, conn: ConnId, last: &[u8]) {
         if let Some(socket) = self.open(conn) {
