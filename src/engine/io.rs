@@ -10,6 +10,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use crate::base::slab::Slab;
 use crate::base::time::{Deadline, Now};
@@ -35,7 +36,9 @@ pub(super) struct Io<M> {
     pub(super) now: Now,
     /// When the core last began to run again after it had stood still.
     pub(super) awake_since: Now,
-    /// The time of day, to the second, for responses.
+    /// When this turn began, by the wall clock.
+    pub(super) time_of_day: SystemTime,
+    /// The same to the second, for responses.
     pub(super) date: Date,
     pub(super) core: CoreId,
     pub(super) process: Arc<Process>,
@@ -83,12 +86,13 @@ impl<M: Mail> Io<M> {
         process: Arc<Process>,
         metrics: Arc<CoreMetrics>,
         mailbox: Mailbox<M>,
-        date: Date,
+        time_of_day: SystemTime,
     ) -> Self {
         Self {
             now: Now(0),
             awake_since: Now(0),
-            date,
+            time_of_day,
+            date: Date::at(time_of_day),
             core,
             process,
             metrics,

@@ -3,7 +3,7 @@
 //! Owns the rules of pushing and of ending streams and WebSockets; the means are `io.rs`'s. Every call first finds its
 //! connection and does nothing if it is gone, over, or not of the kind that the call is for.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use crate::base::time::{Deadline, Now};
 use tracing::info;
@@ -25,6 +25,10 @@ use crate::wire::websocket::frame::encode_close;
 impl<M: Mail> Outbox for Io<M> {
     fn now(&self) -> Now {
         self.now
+    }
+
+    fn time_of_day(&self) -> SystemTime {
+        self.time_of_day
     }
 
     fn core(&self) -> CoreId {

@@ -20,7 +20,7 @@
 //! between two of them.
 
 use std::borrow::Cow;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use crate::base::time::{Deadline, Now};
 use crate::limits::Room;
@@ -350,6 +350,9 @@ pub enum Ending {
 pub trait Outbox {
     /// The time of this turn.
     fn now(&self) -> Now;
+    /// The time of day of this turn, as the wall clock had it: for what people are told. It may jump; what is waited for is
+    /// measured by [`Outbox::now`].
+    fn time_of_day(&self) -> SystemTime;
     /// The core this is.
     fn core(&self) -> CoreId;
     /// How many cores there are.

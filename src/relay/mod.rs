@@ -55,7 +55,6 @@ use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, SystemTime};
 
 use crate::base::time::Now;
 use crate::engine::service::{
@@ -97,7 +96,6 @@ const CLAIMS_ENDED_PER_TURN: usize = if cfg!(test) { 2 } else { 4096 };
 pub struct Relay {
     core: CoreId,
     shared: Arc<Shared>,
-    started: SystemTime,
     parser: Parser,
     ingest: Ingest,
     allowances: Allowances,
@@ -125,9 +123,9 @@ pub struct Relay {
 }
 
 impl Relay {
-    /// The relay of `core`. `started` is the wall clock at the start of the process, when [`Now`] was 0.
+    /// The relay of `core`.
     #[must_use]
-    pub fn new(core: CoreId, shared: Arc<Shared>, metrics: Arc<CoreMetrics>, started: SystemTime) -> Self {
+    pub fn new(core: CoreId, shared: Arc<Shared>, metrics: Arc<CoreMetrics>) -> Self {
         Self {
             core,
             parser: Parser::new(shared.fingerprinter.clone()),
@@ -147,7 +145,6 @@ impl Relay {
             over: VecDeque::new(),
             lapsed: Vec::new(),
             commands: Vec::new(),
-            started,
             shared,
         }
     }
@@ -171,11 +168,6 @@ impl Relay {
             filter_scalars_max: self.shared.limits.filter_scalars_max,
             from_positions_max: self.shared.limits.from_positions_max,
         }
-    }
-
-    /// The wall clock, RFC 3339 in whole seconds.
-    fn wall_clock(&self, now: Now) -> String {
-        humantime::format_rfc3339_seconds(self.started + Duration::from_millis(now.0)).to_string()
     }
 
     // ── what the gateway asks ──

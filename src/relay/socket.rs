@@ -42,7 +42,7 @@ pub(super) struct LargeMessage {
 impl Relay {
     /// A WebSocket has been opened.
     pub fn on_socket(&mut self, out: &mut dyn Outbox, conn: ConnId) {
-        let since = self.wall_clock(out.now());
+        let since = humantime::format_rfc3339_seconds(out.time_of_day()).to_string();
         let party = Party { since, hello: None, claims: ClaimedSessions::default(), awaiting: false, published: false };
         self.parties.insert(conn, party);
         out.arm(conn, out.now().after(self.shared.limits.hello_time));

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use aep_relay::base::time::{Deadline, Now};
 use aep_relay::engine::service::{
@@ -159,6 +159,10 @@ impl Service for Demo {
             ("POST", "/refused") => Verdict::Respond(response(403, b"no".as_slice())),
             ("POST", "/echo") => Verdict::ReadBody { tag: ECHO, bytes_max: self.settings.body_bytes_max },
             ("POST", "/publish") => Verdict::ReadBody { tag: PUBLISH, bytes_max: self.settings.body_bytes_max },
+            ("GET", "/time") => {
+                let since = out.time_of_day().duration_since(SystemTime::UNIX_EPOCH).unwrap();
+                Verdict::Respond(response(200, since.as_nanos().to_string().into_bytes()))
+            }
             ("POST", "/created") => Verdict::Respond(response(201, b"".as_slice())),
             ("POST", "/conflict") => Verdict::Respond(response(409, b"".as_slice())),
             ("POST", "/gone") => Verdict::Respond(response(410, b"".as_slice())),

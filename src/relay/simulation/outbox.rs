@@ -4,7 +4,7 @@
 //! asking) and checks the duties of a service: a run is used in the turn that wrote it, a request is answered once.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use crate::base::time::{Deadline, Now};
 use crate::engine::service::{
@@ -144,6 +144,7 @@ pub(super) struct SimOutbox {
     core: CoreId,
     cores: usize,
     pub(super) now: Now,
+    pub(super) time_of_day: SystemTime,
     pub(super) sockets: BTreeMap<ConnId, Socket>,
     blocks: Vec<Block>,
     next_block: u64,
@@ -161,6 +162,7 @@ impl SimOutbox {
             core,
             cores,
             now: Now(0),
+            time_of_day: SystemTime::UNIX_EPOCH,
             sockets: BTreeMap::new(),
             blocks: (0..LANES).map(|_| Block::default()).collect(),
             next_block: 1,
@@ -209,6 +211,10 @@ impl SimOutbox {
 impl Outbox for SimOutbox {
     fn now(&self) -> Now {
         self.now
+    }
+
+    fn time_of_day(&self) -> SystemTime {
+        self.time_of_day
     }
 
     fn core(&self) -> CoreId {
