@@ -19,8 +19,9 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
+use aep_relay::base::time::Deadline;
 use aep_relay::engine::service::{
-    Admits, ConnId, CoreId, Ending, Flow, HttpFault, Mail, Message, Outbox, Response, Service, Verdict, Work,
+    Admits, ConnId, CoreId, Ending, Flow, HttpFault, Mail, Message, Post, Response, Service, Verdict, Work,
 };
 use aep_relay::engine::{Engine, EngineConfig};
 use aep_relay::limits::Limits;
@@ -61,7 +62,7 @@ struct Player {
     running: Option<(ConnId, Instant, u64)>,
 }
 
-type Out<'a> = &'a mut dyn Outbox<Letter>;
+type Out<'a> = &'a mut dyn Post<Letter>;
 
 fn text(status: u16, body: String) -> Response {
     Response { status, fields: Vec::new(), body: Cow::Owned(body.into_bytes()), close: false }
@@ -69,7 +70,7 @@ fn text(status: u16, body: String) -> Response {
 
 impl Player {
     /// Where letters go.
-    fn partner(&self, out: &dyn Outbox<Letter>) -> CoreId {
+    fn partner(&self, out: &dyn Post<Letter>) -> CoreId {
         if self.own { out.core() } else { CoreId(1 - out.core().0) }
     }
 }
@@ -114,6 +115,10 @@ impl Service for Player {
         if self.awake { Work::Left } else { Work::Idle }
     }
 
+    fn next_deadline(&self) -> Option<Deadline> {
+        None
+    }
+
     fn takes_ingest(&self) -> bool {
         true
     }
@@ -142,6 +147,7 @@ impl Service for Player {
     fn on_drained(&mut self, _out: Out<'_>, _conn: ConnId) {}
     fn on_overflow(&mut self, _out: Out<'_>, _conn: ConnId) {}
     fn on_alarm(&mut self, _out: Out<'_>, _conn: ConnId) {}
+    fn on_closing(&mut self, _out: Out<'_>, _conn: ConnId) {}
     fn on_gone(&mut self, _out: Out<'_>, _conn: ConnId, _ending: Ending) {}
     fn on_drain(&mut self, _out: Out<'_>) {}
     fn on_goodbye(&mut self, _out: Out<'_>) -> Work {

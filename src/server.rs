@@ -5,7 +5,6 @@
 
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::SystemTime;
 
 use crate::engine::service::CoreId;
 use crate::engine::{Engine, EngineConfig, Outcome, StartError};
@@ -48,14 +47,13 @@ fn start(config: Config) -> Result<Running, StartError> {
     let Config { host, token, cores, origins, hosts, metrics: serves_metrics, limits, .. } = config;
     let access = Access::new(token);
     let control = access.control_enabled();
-    let started = SystemTime::now();
     let metrics = Metrics::new(cores);
     let shared = Arc::new(Shared::new(limits.clone(), cores, control));
     let exposition = serves_metrics.then(|| metrics.clone());
     let gateway = Arc::new(GatewayConfig { access, origins, hosts, exposition });
     let engine = Engine::start(EngineConfig { address, cores, limits }, &metrics, |core: CoreId| {
         let metrics = metrics.core(usize::from(core.0));
-        let relay = Relay::new(core, Arc::clone(&shared), Arc::clone(&metrics), started);
+        let relay = Relay::new(core, Arc::clone(&shared), Arc::clone(&metrics));
         Gateway::new(Arc::clone(&gateway), relay, metrics)
     })?;
     let control = if control { "control enabled" } else { "watch-only: set AEP_TOKEN to enable control" };

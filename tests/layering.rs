@@ -29,7 +29,7 @@ const ARROWS: &[(&str, &[&str])] = &[
 const HOMES: &[(&[&str], &[&str])] = &[
     (&["mio::", "socket2::"], &["engine/"]),
     (&["Instant::now", ".elapsed()"], &["engine/core.rs", "ops/log/"]),
-    (&["SystemTime::now"], &["engine/core.rs", "ops/", "server.rs"]),
+    (&["SystemTime::now"], &["engine/core.rs", "ops/"]),
     (&["std::fs", "File::open"], &["engine/listener.rs", "ops/config/", "ops/machine.rs", "ops/shutdown.rs"]),
     (
         &["std::net", "TcpListener", "TcpStream"],

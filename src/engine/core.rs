@@ -1,7 +1,8 @@
 //! One core: a thread, its poll, its connections, its service; and the turn that it does over and over.
 //!
 //! Owns the order of a turn (see the parent module) and the clock: it is read at both ends of a turn, here and nowhere else;
-//! everybody else is handed [`Now`]. The time of day is read once a second, for the `Date` of responses.
+//! everybody else is handed [`Now`]. The time of day is read where a turn begins; it is told to people, and no deadline
+//! depends on it.
 //!
 //! Invariant: the core does not sleep while anything waits that no event will announce: input or output left over from a
 //! budget, mail, a service with work left. Before it sleeps it raises its flag and looks once more, so that nobody has to
@@ -56,9 +57,9 @@ impl Clock {
         (Now(u64::try_from(since.as_millis()).unwrap_or(u64::MAX)), since)
     }
 
-    /// The time of day, for responses.
-    fn date() -> Date {
-        Date::at(SystemTime::now())
+    /// The time of day.
+    fn time_of_day() -> SystemTime {
+        SystemTime::now()
     }
 }
 
@@ -98,17 +99,18 @@ pub(super) struct Core<S: Service> {
     clock: Clock,
     /// When the last poll ended; none before the first.
     turn_began: Option<Duration>,
-    /// The second, on the scale of [`Now`], in which the date was last read.
+    /// The second of the Unix epoch that the date tells.
     dated: u64,
     in_debt: bool,
 }
 
 impl<S: Service> Core<S> {
     pub(super) fn new(parts: Parts<S::Mail>, service: S) -> io::Result<Self> {
+        let time_of_day = Clock::time_of_day();
         let acceptor = Acceptor::new(parts.listener, parts.poll.registry())?;
         Ok(Self {
             service,
-            io: Io::new(parts.core, parts.process, parts.metrics, parts.mailbox, Clock::date()),
+            io: Io::new(parts.core, parts.process, parts.metrics, parts.mailbox, time_of_day),
             drain: None,
             ends: Ends::default(),
             work: Work::Idle,
@@ -121,7 +123,7 @@ impl<S: Service> Core<S> {
             handover: parts.handover,
             clock: parts.clock,
             turn_began: None,
-            dated: 0,
+            dated: second(time_of_day),
             in_debt: false,
         })
     }
@@ -152,12 +154,17 @@ impl<S: Service> Core<S> {
             info!(core = self.io.core.0, "this core has not run for {} ms", self.io.now.0 - before.0);
             self.io.awake_since = self.io.now;
         }
-        let second = now.0 / 1000;
+        exactly
+    }
+
+    fn read_time_of_day(&mut self) {
+        let time = Clock::time_of_day();
+        self.io.time_of_day = time;
+        let second = second(time);
         if self.dated != second {
             self.dated = second;
-            self.io.date = Clock::date();
+            self.io.date = Date::at(time);
         }
-        exactly
     }
 
     fn poll(&mut self, events: &mut Events) -> io::Result<()> {
@@ -179,6 +186,7 @@ impl<S: Service> Core<S> {
         }
         // Who sleeps until something happens has no deadline before it.
         self.turn_began = Some(self.read_clock(timeout));
+        self.read_time_of_day();
         match result {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(()),
             result => result,
@@ -220,6 +228,7 @@ impl<S: Service> Core<S> {
         let busy = !lists.input.is_empty()
             || !lists.answers.is_empty()
             || !lists.consumers.is_empty()
+            || !lists.closing.is_empty()
             || self.acceptor.is_ready()
             || self.work == Work::Left
             || self.io.mailbox.has_mail();
@@ -227,9 +236,10 @@ impl<S: Service> Core<S> {
             return Some(Duration::ZERO);
         }
         let looks_again = self.work == Work::Held || self.in_debt || !lists.starved.is_empty();
-        let deadline = [self.io.wheel.next_deadline(), self.acceptor.retry_at(), self.drain_deadline()];
+        let timers = [self.io.wheel.next_deadline(), self.service.next_deadline()];
+        let deadline = [self.acceptor.retry_at(), self.drain_deadline()].into_iter().chain(timers);
         let sleep = |deadline: Deadline| Duration::from_millis(deadline.0.saturating_sub(self.io.now.0));
-        let timer = deadline.into_iter().flatten().min().map(sleep);
+        let timer = deadline.flatten().min().map(sleep);
         if looks_again { Some(timer.map_or(LOOK_AGAIN, |timer| timer.min(LOOK_AGAIN))) } else { timer }
     }
 
@@ -264,10 +274,12 @@ impl<S: Service> Core<S> {
         }
     }
 
-    /// Drops the connections that are over and tells the service.
+    /// Tells the service of ends that were decided, drops the connections that are over and tells of those too.
     pub(super) fn reap(&mut self) {
         // Telling of one end may bring about another.
-        while let Some(id) = self.io.lists.doomed.pop() {
+        loop {
+            self.tell_closing();
+            let Some(id) = self.io.lists.doomed.pop() else { break };
             let Some(mut conn) = self.io.connections.remove(id.slot, id.generation) else { continue };
             let ending = conn.ending.unwrap_or(Ending::Peer);
             conn.socket.deregister(self.poll.registry());
@@ -290,6 +302,13 @@ impl<S: Service> Core<S> {
                 self.service.on_gone(&mut self.io, id, ending);
                 self.work = Work::Left;
             }
+        }
+    }
+
+    fn tell_closing(&mut self) {
+        while let Some(id) = self.io.lists.closing.pop() {
+            self.service.on_closing(&mut self.io, id);
+            self.work = Work::Left;
         }
     }
 
@@ -357,6 +376,11 @@ impl<S: Service> Core<S> {
             }
         }
     }
+}
+
+/// The second of the Unix epoch; 0 before it, which only a clock set wrong shows.
+fn second(time: SystemTime) -> u64 {
+    time.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
 /// The metric's word for an ending.

@@ -56,6 +56,11 @@ impl EventStream {
         self.sent_at = now;
     }
 
+    /// A heartbeat comes after that much silence from now on.
+    pub(super) const fn set_interval(&mut self, interval: Duration) {
+        self.heartbeat_interval = interval;
+    }
+
     /// When to look whether a heartbeat is due.
     pub(super) fn deadline(&self) -> Deadline {
         self.sent_at.after(self.heartbeat_interval)
@@ -132,6 +137,18 @@ mod tests {
         half.on_deadline(Now(114_000), true, &mut out);
         assert_eq!(out, b"8\r\n: ping\n\n\r\n");
         assert_eq!(half.deadline(), Deadline(124_000));
+    }
+
+    #[test]
+    fn another_interval_counts_from_the_last_message() {
+        let (mut half, mut out) = (stream(StreamFraming::UntilClose, 0), Vec::new());
+        half.on_pushed(Now(104_000));
+        half.set_interval(Duration::from_secs(2));
+        assert_eq!(half.deadline(), Deadline(106_000));
+        half.set_interval(Duration::from_secs(60));
+        half.on_deadline(Now(106_000), true, &mut out);
+        assert!(out.is_empty());
+        assert_eq!(half.deadline(), Deadline(164_000));
     }
 
     #[test]

@@ -10,6 +10,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use crate::base::slab::Slab;
 use crate::base::time::{Deadline, Now};
@@ -35,7 +36,9 @@ pub(super) struct Io<M> {
     pub(super) now: Now,
     /// When the core last began to run again after it had stood still.
     pub(super) awake_since: Now,
-    /// The time of day, to the second, for responses.
+    /// When this turn began, by the wall clock.
+    pub(super) time_of_day: SystemTime,
+    /// The same to the second, for responses.
     pub(super) date: Date,
     pub(super) core: CoreId,
     pub(super) process: Arc<Process>,
@@ -71,6 +74,8 @@ pub(super) struct Lists {
     pub(super) heavy: Vec<ConnId>,
     /// The queue has run empty, which the service wants to know.
     pub(super) drained: Vec<ConnId>,
+    /// Its end is decided, which the service does not know yet.
+    pub(super) closing: Vec<ConnId>,
     /// It is over.
     pub(super) doomed: Vec<ConnId>,
 }
@@ -81,12 +86,13 @@ impl<M: Mail> Io<M> {
         process: Arc<Process>,
         metrics: Arc<CoreMetrics>,
         mailbox: Mailbox<M>,
-        date: Date,
+        time_of_day: SystemTime,
     ) -> Self {
         Self {
             now: Now(0),
             awake_since: Now(0),
-            date,
+            time_of_day,
+            date: Date::at(time_of_day),
             core,
             process,
             metrics,
@@ -327,10 +333,9 @@ impl<M: Mail> Io<M> {
         let Some(conn) = self.connection(id) else { return };
         if conn.phase == Phase::Open {
             conn.phase = Phase::Finishing(farewell);
-            conn.ending.get_or_insert(ending);
             conn.leftover = None;
             conn.flags.starved = false;
-            conn.timers.alarm = NEVER;
+            self.decide_end(id, ending);
             self.set_deadline(id, farewell.deadline(now));
             self.count_receiving(id);
             self.schedule_flush(id);
@@ -343,9 +348,22 @@ impl<M: Mail> Io<M> {
         if let Some(conn) = self.connections.get_mut(id.slot, id.generation)
             && conn.phase != Phase::Over
         {
-            conn.ending.get_or_insert(ending);
             conn.phase = Phase::Over;
+            self.decide_end(id, ending);
             self.lists.doomed.push(id);
+        }
+    }
+
+    /// The connection is to end, for that reason unless there was another. The service is told once, by the core.
+    pub(super) fn decide_end(&mut self, id: ConnId, ending: Ending) {
+        if let Some(conn) = self.connections.get_mut(id.slot, id.generation)
+            && conn.ending.is_none()
+        {
+            conn.ending = Some(ending);
+            conn.timers.alarm = NEVER;
+            if conn.flags.known {
+                self.lists.closing.push(id);
+            }
         }
     }
 }

@@ -1,7 +1,9 @@
-//! What a service may ask of its core: the [`Outbox`], on a core's [`Io`].
+//! What a service may ask of its core: the [`Outbox`] and the [`Post`], on a core's [`Io`].
 //!
 //! Owns the rules of pushing and of ending streams and WebSockets; the means are `io.rs`'s. Every call first finds its
 //! connection and does nothing if it is gone, over, or not of the kind that the call is for.
+
+use std::time::{Duration, SystemTime};
 
 use crate::base::time::{Deadline, Now};
 use tracing::info;
@@ -11,7 +13,8 @@ use crate::engine::event_stream::EventStream;
 use crate::engine::io::{Io, arm, count_backlog};
 use crate::engine::pacing::{fanout_bytes_max, heavy_bytes, overdraft_bytes};
 use crate::engine::service::{
-    Admits, ConnId, CoreId, Ending, EventStreamOpen, Lane, Mail, Outbox, Pushed, Response, Run, Unsent, WebSocketClose,
+    Admits, ConnId, CoreId, Ending, EventStreamOpen, Lane, Mail, Outbox, Post, Pushed, Response, Run, Unsent,
+    WebSocketClose,
 };
 use crate::limits::{CLOSE_TIME, Room};
 use crate::wire::http1::StreamFraming;
@@ -19,9 +22,13 @@ use crate::wire::http1::response::{ReplyTo, encode_event_stream_head};
 use crate::wire::websocket::CloseCode;
 use crate::wire::websocket::frame::encode_close;
 
-impl<M: Mail> Outbox<M> for Io<M> {
+impl<M: Mail> Outbox for Io<M> {
     fn now(&self) -> Now {
         self.now
+    }
+
+    fn time_of_day(&self) -> SystemTime {
+        self.time_of_day
     }
 
     fn core(&self) -> CoreId {
@@ -55,6 +62,15 @@ impl<M: Mail> Outbox<M> for Io<M> {
         self.become_half(id, Half::EventStream(half));
         self.set_deadline(id, deadline);
         self.schedule_input(id);
+    }
+
+    fn set_heartbeat(&mut self, id: ConnId, interval: Duration) {
+        let Some(conn) = self.connection(id).filter(|conn| conn.takes_pushes()) else { return };
+        if let Half::EventStream(half) = &mut conn.half {
+            half.set_interval(interval);
+            let deadline = half.deadline();
+            self.set_deadline(id, deadline);
+        }
     }
 
     fn end_event_stream(&mut self, id: ConnId, last: &[u8]) {
@@ -176,6 +192,18 @@ impl<M: Mail> Outbox<M> for Io<M> {
         }
     }
 
+    fn admitted(&mut self, bytes: usize) {
+        self.process.count_admitted(bytes);
+    }
+
+    fn admits(&self) -> Admits {
+        let limits = &self.process.limits;
+        let mail = Admits::of(self.mailbox.most_fanout_bytes(), fanout_bytes_max(limits));
+        self.process.admits(overdraft_bytes(limits)).min(mail)
+    }
+}
+
+impl<M: Mail> Post<M> for Io<M> {
     fn mail_ingest(&mut self, to: CoreId, mail: M) {
         self.mailbox.send_ingest(to, mail);
     }
@@ -186,16 +214,6 @@ impl<M: Mail> Outbox<M> for Io<M> {
 
     fn ingest_room(&self, to: CoreId) -> Admits {
         Admits::of(self.mailbox.ingest_bytes(to), self.process.limits.stage_bytes())
-    }
-
-    fn admitted(&mut self, bytes: usize) {
-        self.process.count_admitted(bytes);
-    }
-
-    fn admits(&self) -> Admits {
-        let limits = &self.process.limits;
-        let mail = Admits::of(self.mailbox.most_fanout_bytes(), fanout_bytes_max(limits));
-        self.process.admits(overdraft_bytes(limits)).min(mail)
     }
 }
 
@@ -241,13 +259,12 @@ impl<M: Mail> Io<M> {
         self.queue(id, |out| encode_close(out, code, close.reason));
         let now = self.now;
         let Some(conn) = self.connection(id) else { return };
-        conn.ending.get_or_insert(ending);
         conn.flags.parked = false;
         conn.flags.starved = false;
-        conn.timers.alarm = NEVER;
         if let Half::WebSocket(half) = &mut conn.half {
             half.on_close_queued();
         }
+        self.decide_end(id, ending);
         self.count_receiving(id);
         self.set_deadline(id, now.after(CLOSE_TIME));
         self.schedule_input(id);

@@ -1,5 +1,5 @@
 //! The seam between the engine and the protocols: a [`Service`] hears what happens, an [`Outbox`] takes what shall
-//! happen. No `mio` type appears here, no socket, no clock.
+//! happen, a [`Post`] mail besides. No `mio` type appears here, no socket, no clock.
 //!
 //! One core runs one service. All calls of one core come from its one thread, so a service is plain
 //! single-threaded data; what it shares with the services of other cores it sends as mail.
@@ -9,7 +9,8 @@
 //!   connection is handed over until it was answered, or resumed; what it sent meanwhile waits in the kernel and in a
 //!   bounded buffer.
 //! - After [`Service::on_gone`] a [`ConnId`] is dead: every Outbox call with it is a no-op (`Pushed::Gone`).
-//!   `on_gone` comes exactly once for each connection that a service saw through `on_request`.
+//!   `on_gone` comes exactly once for each connection that a service saw through `on_request`, and exactly once before it
+//!   [`Service::on_closing`], within a turn of when nothing more is taken from or for that connection.
 //! - Bytes pushed to a connection leave in the order of the pushes, whole pushes only, or not at all.
 //! - Mail of one lane from one core to another arrives in the order it was sent.
 //! - [`Service::on_turn`] follows every other call, in the same turn or in the next one, which then comes without sleeping.
@@ -19,7 +20,7 @@
 //! between two of them.
 
 use std::borrow::Cow;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use crate::base::time::{Deadline, Now};
 use crate::limits::Room;
@@ -44,33 +45,33 @@ pub trait Service {
     type Mail: Mail;
 
     /// A whole request head has arrived.
-    fn on_request(&mut self, out: &mut dyn Outbox<Self::Mail>, conn: ConnId, head: &RequestHead<'_>) -> Verdict;
+    fn on_request(&mut self, out: &mut dyn Post<Self::Mail>, conn: ConnId, head: &RequestHead<'_>) -> Verdict;
 
     /// Whether that request is answered even though the process has no room for its connection: for who watches whether and
     /// how it lives. The answer has to be given at once. Others are refused with [`HttpFault::Busy`].
     fn answers_guests(&self, head: &RequestHead<'_>) -> bool;
 
     /// The body asked for by [`Verdict::ReadBody`] is complete. Answered through [`Outbox::respond`], now or later.
-    fn on_body(&mut self, out: &mut dyn Outbox<Self::Mail>, conn: ConnId, tag: u32, body: Vec<u8>);
+    fn on_body(&mut self, out: &mut dyn Post<Self::Mail>, conn: ConnId, tag: u32, body: Vec<u8>);
 
     /// A request cannot be served for a reason the engine found. The engine closes the connection after the answer
     /// where HTTP asks for it. `origin` is the request's `Origin` field, if its head could be read.
     fn refusal(&self, fault: HttpFault, origin: Option<&str>) -> Response;
 
     /// A WebSocket message has arrived, or one that is too large as a first one. Text may be overwritten.
-    fn on_message(&mut self, out: &mut dyn Outbox<Self::Mail>, conn: ConnId, message: Message<'_>) -> Flow;
+    fn on_message(&mut self, out: &mut dyn Post<Self::Mail>, conn: ConnId, message: Message<'_>) -> Flow;
 
     /// The queue of a connection that asked for it ([`Outbox::notify_drained`]) has run empty.
-    fn on_drained(&mut self, out: &mut dyn Outbox<Self::Mail>, conn: ConnId);
+    fn on_drained(&mut self, out: &mut dyn Post<Self::Mail>, conn: ConnId);
 
     /// All backlogs together are over their bound and this connection has the largest: it has to be cut
     /// ([`Outbox::cut`]), with whatever the service wants to say. If it is not, the engine cuts it without a word.
-    fn on_overflow(&mut self, out: &mut dyn Outbox<Self::Mail>, conn: ConnId);
+    fn on_overflow(&mut self, out: &mut dyn Post<Self::Mail>, conn: ConnId);
 
     /// The service's own alarm of a connection ([`Outbox::arm`]) went off. One shot.
-    fn on_alarm(&mut self, out: &mut dyn Outbox<Self::Mail>, conn: ConnId);
+    fn on_alarm(&mut self, out: &mut dyn Post<Self::Mail>, conn: ConnId);
 
-    /// Whether more ingest mail is taken. What is not taken waits in the lane and counts in [`Outbox::ingest_room`], so
+    /// Whether more ingest mail is taken. What is not taken waits in the lane and counts in [`Post::ingest_room`], so
     /// that senders wait instead of filling the service's own queues.
     fn takes_ingest(&self) -> bool;
 
@@ -78,24 +79,35 @@ pub trait Service {
     fn admits(&self) -> Admits;
 
     /// Mail from a service of another core (or this one).
-    fn on_mail(&mut self, out: &mut dyn Outbox<Self::Mail>, from: CoreId, mail: Self::Mail);
+    fn on_mail(&mut self, out: &mut dyn Post<Self::Mail>, from: CoreId, mail: Self::Mail);
 
     /// At least once per turn (again where mail to its own core was taken in between), after input and mail and before the flush: budgeted work (admission in slices, fan-out, replay
     /// pages). Answers whether work is left, in which case the next poll does not sleep.
-    fn on_turn(&mut self, out: &mut dyn Outbox<Self::Mail>) -> Work;
+    fn on_turn(&mut self, out: &mut dyn Post<Self::Mail>) -> Work;
+
+    /// When this service wants a turn for what is no connection; none: not before something happens. Asked before the core
+    /// sleeps: it then wakes at that time, never early and at most a tick late, and `on_turn` finds what is due. One that
+    /// is due and not moved on by then keeps the core awake.
+    fn next_deadline(&self) -> Option<Deadline>;
+
+    /// The end of the connection is decided: its peer has closed or is gone, it broke a rule, a body or message of it was
+    /// refused, it was cut, the service itself ended it, or the process drains. Nothing more of it is handed over, and
+    /// pushes to it are [`Pushed::Gone`]; what is queued may still leave, for seconds. Per connection, not per request:
+    /// behind an answer that keeps the connection there is none.
+    fn on_closing(&mut self, out: &mut dyn Post<Self::Mail>, conn: ConnId);
 
     /// The connection is over, whoever ended it.
-    fn on_gone(&mut self, out: &mut dyn Outbox<Self::Mail>, conn: ConnId, ending: Ending);
+    fn on_gone(&mut self, out: &mut dyn Post<Self::Mail>, conn: ConnId, ending: Ending);
 
     /// The process drains: no further request or message will be handed over, apart from bodies in flight.
-    fn on_drain(&mut self, out: &mut dyn Outbox<Self::Mail>);
+    fn on_drain(&mut self, out: &mut dyn Post<Self::Mail>);
 
     /// Whether nothing that this core took in waits for an answer any more: the core may then end its ingest lane.
     fn is_quiescent(&self) -> bool;
 
     /// Every lane has ended: say goodbye to every stream and WebSocket, a turn's worth of them. Called again until nothing is
     /// left to do. What is queued is still flushed.
-    fn on_goodbye(&mut self, out: &mut dyn Outbox<Self::Mail>) -> Work;
+    fn on_goodbye(&mut self, out: &mut dyn Post<Self::Mail>) -> Work;
 }
 
 /// What travels between cores.
@@ -333,10 +345,14 @@ pub enum Ending {
     Drain,
 }
 
-/// What a service may ask of the engine. Calls with a dead [`ConnId`] do nothing.
-pub trait Outbox<M> {
+/// What a service may ask of the engine for its connections. Calls with a dead [`ConnId`] do nothing. Who sends no mail is
+/// given this much, so that it can serve any protocol.
+pub trait Outbox {
     /// The time of this turn.
     fn now(&self) -> Now;
+    /// The time of day of this turn, as the wall clock had it: for what people are told. It may jump; what is waited for is
+    /// measured by [`Outbox::now`].
+    fn time_of_day(&self) -> SystemTime;
     /// The core this is.
     fn core(&self) -> CoreId;
     /// How many cores there are.
@@ -346,6 +362,8 @@ pub trait Outbox<M> {
     fn respond(&mut self, conn: ConnId, response: Response);
     /// Answers a request with an event stream: head and first message leave at once.
     fn open_event_stream(&mut self, conn: ConnId, open: EventStreamOpen);
+    /// Changes after how much silence an open event stream gets its heartbeat; at once, if it has been silent for so long.
+    fn set_heartbeat(&mut self, conn: ConnId, interval: Duration);
     /// Ends an event stream behind everything queued; `last` (unframed, may be empty) is its last message.
     fn end_event_stream(&mut self, conn: ConnId, last: &[u8]);
     /// Sends a close frame behind everything queued and completes the close handshake.
@@ -379,14 +397,18 @@ pub trait Outbox<M> {
     /// Forgets the connection's alarm.
     fn disarm(&mut self, conn: ConnId);
 
-    /// Sends mail that only sockets cause: ask [`Outbox::ingest_room`] first and park the socket when it does not admit it.
+    /// What may be published, as far as all cores are behind with consumers that do read: who may not must wait.
+    fn admits(&self) -> Admits;
+    /// Tells that bytes of events were admitted, which counts while publishers are slowed down.
+    fn admitted(&mut self, bytes: usize);
+}
+
+/// An [`Outbox`] that takes mail too, of one kind.
+pub trait Post<M>: Outbox {
+    /// Sends mail that only sockets cause: ask [`Post::ingest_room`] first and park the socket when it does not admit it.
     fn mail_ingest(&mut self, to: CoreId, mail: M);
     /// Sends mail that ends in write queues; never waits.
     fn mail_fanout(&mut self, to: CoreId, mail: M);
     /// What that core's ingest lane has room for. Mail that only answers mail has reserved room and need not ask.
     fn ingest_room(&self, to: CoreId) -> Admits;
-    /// What may be published, as far as all cores are behind with consumers that do read: who may not must wait.
-    fn admits(&self) -> Admits;
-    /// Tells that bytes of events were admitted, which counts while publishers are slowed down.
-    fn admitted(&mut self, bytes: usize);
 }

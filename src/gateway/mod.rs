@@ -14,9 +14,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use crate::base::time::Deadline;
 use crate::engine::service::{
-    Admits, ConnId, CoreId, Ending, Flow, HttpFault, Message, Outbox, Response, Service, Verdict, WebSocketUpgrade,
-    Work,
+    Admits, ConnId, CoreId, Ending, Flow, HttpFault, Message, Outbox, Post, Response, Service, Verdict,
+    WebSocketUpgrade, Work,
 };
 use crate::limits::{PEER_SILENCE_MAX, PING_INTERVAL};
 use crate::ops::auth::Access;
@@ -98,7 +99,7 @@ impl Gateway {
     /// Decides a request: host, origin, path, method, token, then what its endpoint asks for.
     fn decide(
         &mut self,
-        out: &mut dyn Outbox<RelayMail>,
+        out: &mut dyn Outbox,
         conn: ConnId,
         head: &RequestHead<'_>,
         target: Target<'_>,
@@ -135,7 +136,7 @@ impl Gateway {
     /// Decides a request that has a route and may take it.
     fn on_routed(
         &mut self,
-        out: &mut dyn Outbox<RelayMail>,
+        out: &mut dyn Outbox,
         conn: ConnId,
         head: &RequestHead<'_>,
         target: Target<'_>,
@@ -169,7 +170,7 @@ impl Gateway {
         }
     }
 
-    fn health(&self, out: &dyn Outbox<RelayMail>, authorized: bool, fields: Fields) -> Response {
+    fn health(&self, out: &dyn Outbox, authorized: bool, fields: Fields) -> Response {
         if !authorized {
             return json_response(200, fields, &b"{\"ok\":true}"[..]);
         }
@@ -221,7 +222,7 @@ impl Gateway {
     /// `GET /socket`.
     fn on_upgrade(
         &mut self,
-        out: &mut dyn Outbox<RelayMail>,
+        out: &mut dyn Outbox,
         conn: ConnId,
         head: &RequestHead<'_>,
         mut fields: Fields,
@@ -269,7 +270,7 @@ fn media_type(field: &[u8]) -> &[u8] {
 impl Service for Gateway {
     type Mail = RelayMail;
 
-    fn on_request(&mut self, out: &mut dyn Outbox<RelayMail>, conn: ConnId, head: &RequestHead<'_>) -> Verdict {
+    fn on_request(&mut self, out: &mut dyn Post<RelayMail>, conn: ConnId, head: &RequestHead<'_>) -> Verdict {
         let target = Target::parse(head.target);
         let path = routes::path(target.path, self.config.exposition.is_some());
         let verdict = self.decide(out, conn, head, target, path);
@@ -290,7 +291,7 @@ impl Service for Gateway {
             .is_some_and(Path::is_for_watchers)
     }
 
-    fn on_body(&mut self, _out: &mut dyn Outbox<RelayMail>, conn: ConnId, tag: u32, body: Vec<u8>) {
+    fn on_body(&mut self, _out: &mut dyn Post<RelayMail>, conn: ConnId, tag: u32, body: Vec<u8>) {
         let fields = self.awaiting_body.remove(&conn).unwrap_or_else(|| self.cors.fields_for(None));
         let kind = if tag == TAG_LINES { BodyKind::Lines } else { BodyKind::Single };
         self.relay.on_events(conn, kind, body, fields);
@@ -303,19 +304,19 @@ impl Service for Gateway {
         response
     }
 
-    fn on_message(&mut self, out: &mut dyn Outbox<RelayMail>, conn: ConnId, message: Message<'_>) -> Flow {
+    fn on_message(&mut self, out: &mut dyn Post<RelayMail>, conn: ConnId, message: Message<'_>) -> Flow {
         self.relay.on_message(out, conn, message)
     }
 
-    fn on_drained(&mut self, out: &mut dyn Outbox<RelayMail>, conn: ConnId) {
+    fn on_drained(&mut self, out: &mut dyn Post<RelayMail>, conn: ConnId) {
         self.relay.on_drained(out, conn);
     }
 
-    fn on_alarm(&mut self, out: &mut dyn Outbox<RelayMail>, conn: ConnId) {
+    fn on_alarm(&mut self, out: &mut dyn Post<RelayMail>, conn: ConnId) {
         self.relay.on_alarm(out, conn);
     }
 
-    fn on_overflow(&mut self, out: &mut dyn Outbox<RelayMail>, conn: ConnId) {
+    fn on_overflow(&mut self, out: &mut dyn Post<RelayMail>, conn: ConnId) {
         self.relay.on_overflow(out, conn);
     }
 
@@ -327,20 +328,27 @@ impl Service for Gateway {
         self.relay.admits()
     }
 
-    fn on_mail(&mut self, out: &mut dyn Outbox<RelayMail>, from: CoreId, mail: RelayMail) {
+    fn on_mail(&mut self, out: &mut dyn Post<RelayMail>, from: CoreId, mail: RelayMail) {
         self.relay.on_mail(out, from, mail);
     }
 
-    fn on_turn(&mut self, out: &mut dyn Outbox<RelayMail>) -> Work {
+    fn on_turn(&mut self, out: &mut dyn Post<RelayMail>) -> Work {
         self.relay.on_turn(out)
     }
 
-    fn on_gone(&mut self, out: &mut dyn Outbox<RelayMail>, conn: ConnId, ending: Ending) {
+    fn next_deadline(&self) -> Option<Deadline> {
+        None
+    }
+
+    fn on_closing(&mut self, _out: &mut dyn Post<RelayMail>, conn: ConnId) {
         self.awaiting_body.remove(&conn);
+    }
+
+    fn on_gone(&mut self, out: &mut dyn Post<RelayMail>, conn: ConnId, ending: Ending) {
         self.relay.on_gone(out, conn, ending);
     }
 
-    fn on_drain(&mut self, _out: &mut dyn Outbox<RelayMail>) {
+    fn on_drain(&mut self, _out: &mut dyn Post<RelayMail>) {
         tracing::debug!("draining");
     }
 
@@ -348,7 +356,7 @@ impl Service for Gateway {
         self.relay.is_quiescent()
     }
 
-    fn on_goodbye(&mut self, out: &mut dyn Outbox<RelayMail>) -> Work {
+    fn on_goodbye(&mut self, out: &mut dyn Post<RelayMail>) -> Work {
         self.relay.on_goodbye(out)
     }
 }

@@ -15,7 +15,7 @@ use super::event::{Capture, Event, Position, Severity};
 use super::frame;
 use super::frames::Binding;
 use super::inflow::Slice;
-use super::ownership::{Fanout, RelayMail, SessionNote, SubRef};
+use super::ownership::{Fanout, SessionNote, SubRef};
 use super::reader::Reader;
 use super::slow_consumer::room_for;
 
@@ -43,7 +43,7 @@ pub enum Delivery {
 
 impl Reader {
     /// Delivers what an owner fanned out, on from where the slice stands and as far as it goes.
-    pub fn fan_out(&mut self, out: &mut dyn Outbox<RelayMail>, fanout: &Fanout, slice: &mut Slice) -> Delivery {
+    pub fn fan_out(&mut self, out: &mut dyn Outbox, fanout: &Fanout, slice: &mut Slice) -> Delivery {
         self.note_arrival(fanout.owner, fanout.arrival);
         let bit = 1u64 << fanout.owner.0;
         let except = fanout.except.and_then(|(core, conn)| (core == self.core).then_some(conn));
@@ -94,7 +94,7 @@ impl Reader {
     /// how many it has looked at.
     fn match_class(
         &mut self,
-        out: &mut dyn Outbox<RelayMail>,
+        out: &mut dyn Outbox,
         id: ClassId,
         event: &Event<'_>,
         owner: u64,
@@ -156,7 +156,7 @@ impl Reader {
     }
 
     /// A class's event that one of its members must not get (the target of the command has its copy).
-    fn deliver_around(&mut self, out: &mut dyn Outbox<RelayMail>, id: ClassId, event: &Event<'_>, except: ConnId) {
+    fn deliver_around(&mut self, out: &mut dyn Outbox, id: ClassId, event: &Event<'_>, except: ConnId) {
         self.settle(out, id);
         let Some(class) = self.classes.class(id) else { return };
         let (binding, ceiling) = (class.key.binding, class.key.ceiling);
@@ -175,13 +175,7 @@ impl Reader {
     }
 
     /// Delivers an event to the connections of `hits`, each once.
-    fn deliver_hits(
-        &mut self,
-        out: &mut dyn Outbox<RelayMail>,
-        event: &Event<'_>,
-        note: SessionNote,
-        hits: &mut [Hit],
-    ) {
+    fn deliver_hits(&mut self, out: &mut dyn Outbox, event: &Event<'_>, note: SessionNote, hits: &mut [Hit]) {
         // Highest ceiling first within a connection; a stable order between them.
         hits.sort_unstable_by_key(|hit| (hit.conn, std::cmp::Reverse(hit.ceiling)));
         // Found once, and only if somebody keeps a book.
@@ -226,7 +220,7 @@ impl Reader {
     }
 
     /// Settles positions that have certainly left; everything noted has been pushed.
-    pub(super) fn settle_positions(&mut self, out: &dyn Outbox<RelayMail>, conn: ConnId) {
+    pub(super) fn settle_positions(&mut self, out: &dyn Outbox, conn: ConnId) {
         let Some(own) = self.peers.get_mut(conn).and_then(|peer| peer.positions.as_mut()) else { return };
         if own.log.is_long() {
             // Queued bytes that are not its own only make this keep more than it must.
@@ -242,7 +236,7 @@ impl Reader {
     /// A position asked for in a session that nobody knew is judged by the session's first event (§3).
     pub(super) fn judge(
         &mut self,
-        out: &mut dyn Outbox<RelayMail>,
+        out: &mut dyn Outbox,
         sub: SubRef,
         session: Option<&str>,
         position: Option<Position>,
@@ -265,13 +259,7 @@ impl Reader {
     }
 
     /// Tells a subscription that something before what it gets next is gone.
-    pub(super) fn announce_exhausted(
-        &mut self,
-        out: &mut dyn Outbox<RelayMail>,
-        sub: SubRef,
-        session: &str,
-        earliest: Position,
-    ) {
+    pub(super) fn announce_exhausted(&mut self, out: &mut dyn Outbox, sub: SubRef, session: &str, earliest: Position) {
         let Some(subscription) = self.subscriptions.get(sub) else { return };
         let Some(peer) = self.peers.get(subscription.conn) else { return };
         let conn = subscription.conn;
@@ -281,14 +269,14 @@ impl Reader {
     }
 
     /// Pushes every class's pieces of this turn.
-    pub fn settle_all(&mut self, out: &mut dyn Outbox<RelayMail>) {
+    pub fn settle_all(&mut self, out: &mut dyn Outbox) {
         while let Some(id) = self.unsettled.pop() {
             self.settle(out, id);
         }
     }
 
     /// Pushes a class's pieces to its members. Who has no room for all of them is looked at singly from now on.
-    pub(super) fn settle(&mut self, out: &mut dyn Outbox<RelayMail>, id: ClassId) {
+    pub(super) fn settle(&mut self, out: &mut dyn Outbox, id: ClassId) {
         let Some(class) = self.classes.class_mut(id) else { return };
         if class.pieces.is_empty() {
             return;
@@ -323,7 +311,7 @@ impl Reader {
     }
 
     /// A member had no room for its class's run: it leaves the members and takes what it can, piece by piece.
-    fn deliver_singly(&mut self, out: &mut dyn Outbox<RelayMail>, id: ClassId, member: Member, pieces: &[Piece]) {
+    fn deliver_singly(&mut self, out: &mut dyn Outbox, id: ClassId, member: Member, pieces: &[Piece]) {
         for (index, piece) in pieces.iter().enumerate() {
             match out.push_run(member.conn, piece.run, room_for(piece.droppable), piece.end) {
                 Pushed::Queued => self.metrics.deliveries.increment(),
@@ -337,7 +325,7 @@ impl Reader {
     }
 
     /// From the first piece that had no room on, the member's events are its own affair.
-    fn fall_behind(&mut self, out: &mut dyn Outbox<RelayMail>, id: ClassId, member: Member, pieces: &[Piece]) {
+    fn fall_behind(&mut self, out: &mut dyn Outbox, id: ClassId, member: Member, pieces: &[Piece]) {
         // Those pieces are not in its queue: its share of the class's stream ends before them.
         let before = pieces.first().map_or(0, Piece::start);
         let positions: Vec<(u64, Arc<str>, Position)> = self
@@ -360,7 +348,7 @@ impl Reader {
     }
 
     /// Settles what no member of a class can still have queued.
-    fn settle_log(&mut self, out: &dyn Outbox<RelayMail>, id: ClassId) {
+    fn settle_log(&mut self, out: &dyn Outbox, id: ClassId) {
         let Some(class) = self.classes.class_mut(id) else { return };
         let Some(log) = &mut class.log else { return };
         if log.is_long() {

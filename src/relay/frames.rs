@@ -8,7 +8,6 @@ use crate::wire::{sse, websocket};
 
 use super::capture::{self, Lowered, Lowering};
 use super::event::{Capture, Event, Position};
-use super::ownership::RelayMail;
 
 /// How bytes reach a consumer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -111,13 +110,7 @@ impl Frames {
     }
 
     /// The event in the core's lane of that binding and ceiling.
-    pub fn run(
-        &mut self,
-        out: &mut dyn Outbox<RelayMail>,
-        event: &Event<'_>,
-        binding: Binding,
-        ceiling: Capture,
-    ) -> Run {
+    pub fn run(&mut self, out: &mut dyn Outbox, event: &Event<'_>, binding: Binding, ceiling: Capture) -> Run {
         let (row, column) = (binding as usize, ceiling as usize);
         if let Some(run) = self.runs[row][column] {
             return run;

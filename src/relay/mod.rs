@@ -55,11 +55,10 @@ use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, SystemTime};
 
 use crate::base::time::Now;
 use crate::engine::service::{
-    Admits, ConnId, CoreId, Ending, EventStreamOpen, Mail, Outbox, Response, WebSocketClose, Work,
+    Admits, ConnId, CoreId, Ending, EventStreamOpen, Mail, Outbox, Post, Response, WebSocketClose, Work,
 };
 use crate::ops::metrics::{CoreMetrics, Endpoint, EvictionCause, RejectionCode, Request, StatusClass};
 use crate::wire::http1::chunk::StreamFraming;
@@ -97,7 +96,6 @@ const CLAIMS_ENDED_PER_TURN: usize = if cfg!(test) { 2 } else { 4096 };
 pub struct Relay {
     core: CoreId,
     shared: Arc<Shared>,
-    started: SystemTime,
     parser: Parser,
     ingest: Ingest,
     allowances: Allowances,
@@ -125,9 +123,9 @@ pub struct Relay {
 }
 
 impl Relay {
-    /// The relay of `core`. `started` is the wall clock at the start of the process, when [`Now`] was 0.
+    /// The relay of `core`.
     #[must_use]
-    pub fn new(core: CoreId, shared: Arc<Shared>, metrics: Arc<CoreMetrics>, started: SystemTime) -> Self {
+    pub fn new(core: CoreId, shared: Arc<Shared>, metrics: Arc<CoreMetrics>) -> Self {
         Self {
             core,
             parser: Parser::new(shared.fingerprinter.clone()),
@@ -147,7 +145,6 @@ impl Relay {
             over: VecDeque::new(),
             lapsed: Vec::new(),
             commands: Vec::new(),
-            started,
             shared,
         }
     }
@@ -173,11 +170,6 @@ impl Relay {
         }
     }
 
-    /// The wall clock, RFC 3339 in whole seconds.
-    fn wall_clock(&self, now: Now) -> String {
-        humantime::format_rfc3339_seconds(self.started + Duration::from_millis(now.0)).to_string()
-    }
-
     // ── what the gateway asks ──
 
     /// `POST /events` with a whole body: answered later.
@@ -188,7 +180,7 @@ impl Relay {
     /// `GET /stream`: answered once every owner knows the subscription.
     pub fn on_stream(
         &mut self,
-        out: &mut dyn Outbox<RelayMail>,
+        out: &mut dyn Outbox,
         conn: ConnId,
         framing: StreamFraming,
         wanted: Wanted,
@@ -211,12 +203,12 @@ impl Relay {
     // ── what the engine tells ──
 
     /// A queue has run empty.
-    pub fn on_drained(&mut self, out: &mut dyn Outbox<RelayMail>, conn: ConnId) {
+    pub fn on_drained(&mut self, out: &mut dyn Outbox, conn: ConnId) {
         self.reader.on_drained(out, conn);
     }
 
     /// A connection is over.
-    pub fn on_gone(&mut self, out: &mut dyn Outbox<RelayMail>, conn: ConnId, _ending: Ending) {
+    pub fn on_gone(&mut self, out: &mut dyn Post<RelayMail>, conn: ConnId, _ending: Ending) {
         self.opening.remove(conn);
         self.gatherings.forget(conn);
         self.reader.remove_peer(out, conn);
@@ -233,7 +225,7 @@ impl Relay {
     }
 
     /// Ends claims of connections that are over, behind the events that made them.
-    fn end_claims(&mut self, out: &mut dyn Outbox<RelayMail>) {
+    fn end_claims(&mut self, out: &mut dyn Post<RelayMail>) {
         let mut left = CLAIMS_ENDED_PER_TURN;
         while left > 0
             && let Some((conn, claims)) = self.over.front_mut()
@@ -261,7 +253,7 @@ impl Relay {
     }
 
     /// A consumer that was cut takes no command any more: its claims end with the cut, not with its socket.
-    fn end_claims_of_cut(&mut self, out: &mut dyn Outbox<RelayMail>) {
+    fn end_claims_of_cut(&mut self, out: &mut dyn Post<RelayMail>) {
         while let Some(conn) = self.reader.take_cut() {
             if let Some(party) = self.parties.get_mut(conn) {
                 let claims = std::mem::take(&mut party.claims);
@@ -273,7 +265,7 @@ impl Relay {
     }
 
     /// The queues of all connections together are over their budget, and this one's is the largest.
-    pub fn on_overflow(&mut self, out: &mut dyn Outbox<RelayMail>, conn: ConnId) {
+    pub fn on_overflow(&mut self, out: &mut dyn Outbox, conn: ConnId) {
         self.reader.cut(out, conn);
     }
 
@@ -293,7 +285,7 @@ impl Relay {
     }
 
     /// The process ends: say goodbye to every stream and WebSocket, some at a time.
-    pub fn on_goodbye(&mut self, out: &mut dyn Outbox<RelayMail>) -> Work {
+    pub fn on_goodbye(&mut self, out: &mut dyn Outbox) -> Work {
         if self.reader.say_goodbye(out) == Work::Left {
             return Work::Left;
         }
@@ -307,7 +299,7 @@ impl Relay {
     }
 
     /// A turn's worth of work.
-    pub fn on_turn(&mut self, out: &mut dyn Outbox<RelayMail>) -> Work {
+    pub fn on_turn(&mut self, out: &mut dyn Post<RelayMail>) -> Work {
         self.take_in(out);
         if !self.inflow.had_large() {
             self.read_messages(out);
@@ -346,7 +338,7 @@ impl Relay {
     }
 
     /// Parses what has been posted.
-    fn parse(&mut self, out: &mut dyn Outbox<RelayMail>) {
+    fn parse(&mut self, out: &mut dyn Outbox) {
         let Parsed { refused, largest } = self.ingest.parse(&self.shared, &mut self.parser);
         self.inflow.deal(largest);
         for (conn, code, response) in refused {
@@ -356,7 +348,7 @@ impl Relay {
     }
 
     /// Mail from the relay of another core, or of this one.
-    pub fn on_mail(&mut self, out: &mut dyn Outbox<RelayMail>, from: CoreId, mail: RelayMail) {
+    pub fn on_mail(&mut self, out: &mut dyn Post<RelayMail>, from: CoreId, mail: RelayMail) {
         if mail.is_for_reader() {
             self.inflow.push(from, mail);
             self.take_in(out);
@@ -366,7 +358,7 @@ impl Relay {
     }
 
     /// Acts on what waits for the reader, as far as this turn may go.
-    fn take_in(&mut self, out: &mut dyn Outbox<RelayMail>) {
+    fn take_in(&mut self, out: &mut dyn Post<RelayMail>) {
         while let Some((from, mail, slice)) = self.inflow.take() {
             let bytes = mail.weight();
             match mail {
@@ -392,7 +384,7 @@ impl Relay {
         }
     }
 
-    fn act_on(&mut self, out: &mut dyn Outbox<RelayMail>, from: CoreId, mail: RelayMail) {
+    fn act_on(&mut self, out: &mut dyn Post<RelayMail>, from: CoreId, mail: RelayMail) {
         match mail {
             RelayMail::Owner(input) => self.owner.push(from, input),
             RelayMail::Fanout(_) => debug_assert!(false, "taken in slice by slice"),
@@ -438,7 +430,7 @@ impl Relay {
     // ── carrying messages ──
 
     /// Carries what the roles of this core have for others, and for one another, in order.
-    fn carry(&mut self, out: &mut dyn Outbox<RelayMail>) {
+    fn carry(&mut self, out: &mut dyn Post<RelayMail>) {
         loop {
             while let Some((owner, input)) = self.reader.take_request() {
                 self.send_to_owner(out, owner, input);
@@ -457,7 +449,7 @@ impl Relay {
     }
 
     /// Sends to the reader of a core; to this one's at once.
-    fn send_to_core(&mut self, out: &mut dyn Outbox<RelayMail>, core: CoreId, mail: RelayMail) {
+    fn send_to_core(&mut self, out: &mut dyn Post<RelayMail>, core: CoreId, mail: RelayMail) {
         if core == self.core {
             self.on_mail(out, core, mail);
         } else {
@@ -466,7 +458,7 @@ impl Relay {
     }
 
     /// Sends to an owner; to this core's at once.
-    fn send_to_owner(&mut self, out: &mut dyn Outbox<RelayMail>, owner: CoreId, input: OwnerInput) {
+    fn send_to_owner(&mut self, out: &mut dyn Post<RelayMail>, owner: CoreId, input: OwnerInput) {
         if owner == self.core {
             self.owner.push(owner, input);
         } else {
@@ -475,7 +467,7 @@ impl Relay {
     }
 
     /// Hands over what WebSockets sent, and ends claims that lapsed meanwhile.
-    fn flush_live(&mut self, out: &mut dyn Outbox<RelayMail>) {
+    fn flush_live(&mut self, out: &mut dyn Post<RelayMail>) {
         let mut handed = Vec::new();
         self.ingest.flush_live(&self.shared, &mut |to, input| handed.push((to, input)));
         out.admitted(handed.iter().map(|(_, input)| input.weight()).sum());
@@ -490,7 +482,7 @@ impl Relay {
     }
 
     /// Evicts what this core's admitted events owe, and answers who waited for that.
-    fn settle_sessions(&mut self, out: &mut dyn Outbox<RelayMail>) {
+    fn settle_sessions(&mut self, out: &mut dyn Post<RelayMail>) {
         while let Some(settlement) = self.ingest.take_live_settlement() {
             self.session_cap.push(settlement);
         }
@@ -511,7 +503,7 @@ impl Relay {
 
     // ── answers ──
 
-    fn answer_settled(&mut self, out: &mut dyn Outbox<RelayMail>, answer: Answer) {
+    fn answer_settled(&mut self, out: &mut dyn Outbox, answer: Answer) {
         match answer {
             Answer::Published(conn, response) => self.answer_publish(out, conn, response),
             Answer::Frame(conn, frame) => {
@@ -521,7 +513,7 @@ impl Relay {
         }
     }
 
-    fn answer_publish(&mut self, out: &mut dyn Outbox<RelayMail>, conn: ConnId, response: Response) {
+    fn answer_publish(&mut self, out: &mut dyn Outbox, conn: ConnId, response: Response) {
         self.answered_with(Endpoint::Events, response.status);
         out.respond(conn, response);
     }
@@ -543,7 +535,7 @@ impl Relay {
     }
 
     /// Answers the clients of subscriptions that every owner knows now, and lets them begin.
-    fn answer_registered(&mut self, out: &mut dyn Outbox<RelayMail>) {
+    fn answer_registered(&mut self, out: &mut dyn Outbox) {
         while let Some(sub) = self.reader.take_registered() {
             let Some(subscription) = self.reader.subscription(sub) else { continue };
             let conn = subscription.conn;
@@ -572,20 +564,20 @@ impl Relay {
     }
 
     /// Begins the next answer that every core has a part of.
-    fn gather(&mut self, out: &mut dyn Outbox<RelayMail>) {
+    fn gather(&mut self, out: &mut dyn Post<RelayMail>) {
         if let Some(ask) = self.gatherings.begin(self.shared.cores()) {
             self.ask_all(out, ask);
         }
     }
 
-    fn ask_all(&mut self, out: &mut dyn Outbox<RelayMail>, ask: Ask) {
+    fn ask_all(&mut self, out: &mut dyn Post<RelayMail>, ask: Ask) {
         for core in self.shared.every_core() {
             self.send_to_core(out, core, RelayMail::Gather(ask));
         }
     }
 
     /// Goes on with what this core has to tell of its connections.
-    fn list(&mut self, out: &mut dyn Outbox<RelayMail>) {
+    fn list(&mut self, out: &mut dyn Post<RelayMail>) {
         let Self { listings, parties, reader, .. } = self;
         let subscriptions = |conn| reader.peer(conn).map_or(0, |peer| peer.subs.len());
         if let Some((core, part)) = listings.step(parties, &subscriptions) {
@@ -593,7 +585,7 @@ impl Relay {
         }
     }
 
-    fn answer_gathered(&mut self, out: &mut dyn Outbox<RelayMail>, answered: Answered) {
+    fn answer_gathered(&mut self, out: &mut dyn Outbox, answered: Answered) {
         let Answered { conn, asker, entries, truncated } = answered;
         match asker {
             Asker::Roster(id) => {

@@ -6,7 +6,7 @@
 //!
 //! Invariant: who waits is looked at again each turn, in another order each time, so that nobody is always the last.
 
-use crate::engine::service::{Admits, Outbox};
+use crate::engine::service::{Admits, Post};
 
 use super::ownership::OwnerInput;
 use super::{Relay, RelayMail};
@@ -25,7 +25,7 @@ impl Relay {
     }
 
     /// Hands over what bodies hold, as far as owners and consumers take it.
-    pub(super) fn hand_over(&mut self, out: &mut dyn Outbox<RelayMail>) {
+    pub(super) fn hand_over(&mut self, out: &mut dyn Post<RelayMail>) {
         if !self.ingest.has_ready() {
             return;
         }
@@ -49,14 +49,14 @@ impl Relay {
     }
 
     /// What WebSockets may send: every owner has room for it, and no consumer that reads is behind.
-    pub(super) fn room(&self, out: &dyn Outbox<RelayMail>) -> Admits {
+    pub(super) fn room(&self, out: &dyn Post<RelayMail>) -> Admits {
         let here = self.owner.room(self.ingest.live_bytes());
         let others = self.shared.every_core().filter(|core| *core != self.core);
         others.map(|core| out.ingest_room(core)).fold(out.admits().min(here), Admits::min)
     }
 
     /// Reads on from parked WebSockets as far as there is room.
-    pub(super) fn release(&mut self, out: &mut dyn Outbox<RelayMail>) {
+    pub(super) fn release(&mut self, out: &mut dyn Post<RelayMail>) {
         if self.parked.is_empty() {
             return;
         }

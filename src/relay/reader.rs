@@ -17,7 +17,7 @@ use super::class::{ClassId, ClassKey, Classes, Member};
 use super::event::Capture;
 use super::filter::Filter;
 use super::frames::{Binding, Frames};
-use super::ownership::{OwnerInput, RelayMail, Shared, SubRef};
+use super::ownership::{OwnerInput, Shared, SubRef};
 use super::pages::{Cursor, PageMemory, Phase};
 use super::peer::{ByConn, OWN_MARK, OwnPositions, Peer};
 use super::slow_consumer::REASON_SHUTDOWN;
@@ -193,7 +193,7 @@ impl Reader {
 
     /// Begins a subscription of a peer: every owner is told; when all have answered it comes out of
     /// [`Reader::take_registered`].
-    pub fn subscribe(&mut self, out: &mut dyn Outbox<RelayMail>, conn: ConnId, wanted: Wanted) {
+    pub fn subscribe(&mut self, out: &mut dyn Outbox, conn: ConnId, wanted: Wanted) {
         let Some(peer) = self.peers.get(conn) else { return };
         let binding = peer.binding;
         let cores = self.shared.cores();
@@ -277,7 +277,7 @@ impl Reader {
     }
 
     /// The client of a registered subscription has had its answer: deliver.
-    pub fn begin(&mut self, out: &mut dyn Outbox<RelayMail>, sub: SubRef) {
+    pub fn begin(&mut self, out: &mut dyn Outbox, sub: SubRef) {
         if let Some(subscription) = self.subscriptions.get_mut(sub)
             && subscription.replay.is_none()
         {
@@ -291,7 +291,7 @@ impl Reader {
     }
 
     /// Ends a subscription. Nothing of it is delivered any more.
-    pub fn unsubscribe(&mut self, out: &mut dyn Outbox<RelayMail>, sub: SubRef) {
+    pub fn unsubscribe(&mut self, out: &mut dyn Outbox, sub: SubRef) {
         let Some(subscription) = self.take_subscription(out, sub) else { return };
         let conn = subscription.conn;
         if let Some(peer) = self.peers.get_mut(conn) {
@@ -306,7 +306,7 @@ impl Reader {
     }
 
     /// Takes a subscription out of everything but its peer.
-    fn take_subscription(&mut self, out: &mut dyn Outbox<RelayMail>, sub: SubRef) -> Option<Subscription> {
+    fn take_subscription(&mut self, out: &mut dyn Outbox, sub: SubRef) -> Option<Subscription> {
         self.displace(out, sub);
         let subscription = self.subscriptions.remove(sub)?;
         self.shared.remember(&self.metrics, subscription.own_weight, 0);
@@ -332,7 +332,7 @@ impl Reader {
     }
 
     /// The connection is over.
-    pub fn remove_peer(&mut self, out: &mut dyn Outbox<RelayMail>, conn: ConnId) {
+    pub fn remove_peer(&mut self, out: &mut dyn Outbox, conn: ConnId) {
         // The peer first: nothing is delivered any more, so neither need what is left be put in place after each
         // subscription, nor positions be carried over for somebody who cannot be told of them.
         let Some(peer) = self.peers.remove(conn) else { return };
@@ -345,7 +345,7 @@ impl Reader {
     }
 
     /// The queue of a peer has run empty: go on with its replay, announce what it missed, put it back in its class.
-    pub fn on_drained(&mut self, out: &mut dyn Outbox<RelayMail>, conn: ConnId) {
+    pub fn on_drained(&mut self, out: &mut dyn Outbox, conn: ConnId) {
         let Some(peer) = self.peers.get(conn) else { return };
         if peer.ended {
             return;
@@ -366,7 +366,7 @@ impl Reader {
 
     /// Puts a peer's subscription where it belongs now. Of several none can be a member but the first, left over from
     /// when it was the only one.
-    pub(super) fn replace_first(&mut self, out: &mut dyn Outbox<RelayMail>, conn: ConnId) {
+    pub(super) fn replace_first(&mut self, out: &mut dyn Outbox, conn: ConnId) {
         if let Some(sub) = self.peers.get(conn).and_then(|peer| peer.subs.first().copied()) {
             self.place(out, sub);
         }
@@ -381,7 +381,7 @@ impl Reader {
     }
 
     /// Puts a subscription into the list of its class where it belongs.
-    pub(super) fn place(&mut self, out: &mut dyn Outbox<RelayMail>, sub: SubRef) {
+    pub(super) fn place(&mut self, out: &mut dyn Outbox, sub: SubRef) {
         let Some(subscription) = self.subscriptions.get(sub) else { return };
         if !subscription.is_answered() {
             return;
@@ -434,13 +434,13 @@ impl Reader {
     }
 
     /// A member had no room for its class's runs from offset `before` on: it is looked at singly from now on.
-    pub(super) fn leave_members(&mut self, out: &mut dyn Outbox<RelayMail>, sub: SubRef, before: u64) {
+    pub(super) fn leave_members(&mut self, out: &mut dyn Outbox, sub: SubRef, before: u64) {
         self.take_out(out, sub, before);
         self.enter_others(sub);
     }
 
     /// Takes a subscription out of the lists of its class, after what is pending there has been pushed.
-    fn displace(&mut self, out: &mut dyn Outbox<RelayMail>, sub: SubRef) {
+    fn displace(&mut self, out: &mut dyn Outbox, sub: SubRef) {
         let Some(subscription) = self.subscriptions.get(sub) else { return };
         let class_id = subscription.class;
         if subscription.place != Place::Nowhere {
@@ -451,7 +451,7 @@ impl Reader {
     }
 
     /// Takes a subscription out of the lists of its class, of whose stream it was pushed what ends before `before`.
-    fn take_out(&mut self, out: &mut dyn Outbox<RelayMail>, sub: SubRef, before: u64) {
+    fn take_out(&mut self, out: &mut dyn Outbox, sub: SubRef, before: u64) {
         let Some(subscription) = self.subscriptions.get(sub) else { return };
         let class_id = subscription.class;
         if let Place::Member(_) = subscription.place {
@@ -479,7 +479,7 @@ impl Reader {
     }
 
     /// A WebSocket member leaves its class: its positions go into its own book, those of queued runs with their offset.
-    fn carry_positions(&mut self, out: &mut dyn Outbox<RelayMail>, sub: SubRef, before: u64) {
+    fn carry_positions(&mut self, out: &mut dyn Outbox, sub: SubRef, before: u64) {
         let Some(subscription) = self.subscriptions.get(sub) else { return };
         let (conn, class, joined) = (subscription.conn, subscription.class, subscription.joined);
         if self.peers.get(conn).is_none_or(|peer| peer.binding != Binding::WebSocket) {
@@ -522,7 +522,7 @@ impl Reader {
 
     /// The streams and WebSockets that have not been told yet, a turn's worth of them, are told that the process ends, behind
     /// everything queued.
-    pub fn say_goodbye(&mut self, out: &mut dyn Outbox<RelayMail>) -> Work {
+    pub fn say_goodbye(&mut self, out: &mut dyn Outbox) -> Work {
         self.settle_all(out);
         let untold = self.peers.iter().filter(|(_, peer)| !peer.ended).map(|(conn, peer)| (conn, peer.binding));
         let mut some: Vec<(ConnId, Binding)> = untold.take(GOODBYES_PER_TURN + 1).collect();
@@ -581,7 +581,7 @@ pub(super) struct HandedTo {
 }
 
 /// See [`HandedTo`].
-pub(super) fn handed(out: &dyn Outbox<RelayMail>, conn: ConnId) -> HandedTo {
+pub(super) fn handed(out: &dyn Outbox, conn: ConnId) -> HandedTo {
     let mut handed = HandedTo { class: u64::MAX, own: u64::MAX };
     out.unsent(conn, &mut |Unsent { mark, bytes }| {
         // The engine's own pings and pongs bear no mark, and what was pushed before there was a book no count.

@@ -13,7 +13,7 @@ use super::coverage::StoredAt;
 use super::event::{Event, Parser, Position, Scope};
 use super::frame;
 use super::frames::{Binding, append_frame};
-use super::ownership::{OwnerInput, RelayMail, SessionNote, SubRef};
+use super::ownership::{OwnerInput, SessionNote, SubRef};
 use super::pages::{Cursor, Page, PageItem, PageRequest};
 use super::reader::Reader;
 
@@ -24,7 +24,7 @@ const PAGE_MEMORY_KEPT: usize = 4;
 
 impl Reader {
     /// Goes on with a subscription's replay, if it is its turn: asks for the next page, or ends it.
-    pub(super) fn read_on(&mut self, out: &mut dyn Outbox<RelayMail>, sub: SubRef) {
+    pub(super) fn read_on(&mut self, out: &mut dyn Outbox, sub: SubRef) {
         let Some(subscription) = self.subscriptions.get(sub) else { return };
         if !subscription.is_answered() || !self.is_its_turn(subscription.conn, sub) {
             return;
@@ -59,7 +59,7 @@ impl Reader {
     }
 
     /// Lets the connection's next waiting replay begin.
-    pub(super) fn next_replay(&mut self, out: &mut dyn Outbox<RelayMail>, conn: ConnId) {
+    pub(super) fn next_replay(&mut self, out: &mut dyn Outbox, conn: ConnId) {
         let next = self.peers.get(conn).and_then(|peer| {
             peer.subs.iter().copied().find(|sub| self.subscriptions.get(*sub).is_some_and(|s| s.replay.is_some()))
         });
@@ -73,7 +73,7 @@ impl Reader {
         }
     }
 
-    fn end_replay(&mut self, out: &mut dyn Outbox<RelayMail>, conn: ConnId, sub: SubRef) {
+    fn end_replay(&mut self, out: &mut dyn Outbox, conn: ConnId, sub: SubRef) {
         let Some(subscription) = self.subscriptions.get_mut(sub) else { return };
         let Some(replay) = subscription.replay.take() else { return };
         if !replay.live {
@@ -88,7 +88,7 @@ impl Reader {
     }
 
     /// A page has come: frame it for its subscription and go on when the socket has taken it.
-    pub fn on_page(&mut self, out: &mut dyn Outbox<RelayMail>, parser: &mut Parser, owner: CoreId, mut page: Page) {
+    pub fn on_page(&mut self, out: &mut dyn Outbox, parser: &mut Parser, owner: CoreId, mut page: Page) {
         let next = page.next.take();
         self.take_page(out, parser, owner, &page, next);
         if self.page_memory.len() < PAGE_MEMORY_KEPT {
@@ -98,7 +98,7 @@ impl Reader {
 
     fn take_page(
         &mut self,
-        out: &mut dyn Outbox<RelayMail>,
+        out: &mut dyn Outbox,
         parser: &mut Parser,
         owner: CoreId,
         page: &Page,
@@ -155,14 +155,7 @@ impl Reader {
         self.shared.judgements.fetch_sub(forgotten, Ordering::Relaxed);
     }
 
-    fn deliver_page(
-        &mut self,
-        out: &mut dyn Outbox<RelayMail>,
-        parser: &mut Parser,
-        owner: CoreId,
-        conn: ConnId,
-        page: &Page,
-    ) {
+    fn deliver_page(&mut self, out: &mut dyn Outbox, parser: &mut Parser, owner: CoreId, conn: ConnId, page: &Page) {
         let Some((binding, alone)) = self.peers.get(conn).map(|peer| (peer.binding, peer.subs.len() == 1)) else {
             return;
         };
@@ -240,7 +233,7 @@ impl Reader {
     }
 
     /// Pushes a page's frames so far; their positions and their mark have been noted.
-    fn push_page(&mut self, out: &mut dyn Outbox<RelayMail>, conn: ConnId, frames: &mut Vec<u8>) {
+    fn push_page(&mut self, out: &mut dyn Outbox, conn: ConnId, frames: &mut Vec<u8>) {
         if !frames.is_empty() && self.peers.get(conn).is_some_and(|peer| !peer.ended) {
             let mark = self.own_mark(conn, 0);
             // One page fits whatever else is queued: it was asked for when nothing was.
@@ -253,7 +246,7 @@ impl Reader {
     }
 
     /// Announces a gap, unless the same was announced already. `earliest` only rises, and with every further loss.
-    fn announce_once(&mut self, out: &mut dyn Outbox<RelayMail>, sub: SubRef, session: &str, earliest: Position) {
+    fn announce_once(&mut self, out: &mut dyn Outbox, sub: SubRef, session: &str, earliest: Position) {
         let replay = self.subscriptions.get_mut(sub).and_then(|subscription| subscription.replay.as_mut());
         let known = replay.and_then(|replay| replay.announced.insert(session.into(), earliest));
         if known != Some(earliest) {

@@ -17,7 +17,7 @@ use super::class::Piece;
 use super::event::{Event, Position};
 use super::frame;
 use super::frames::Binding;
-use super::ownership::{RelayMail, SubRef};
+use super::ownership::SubRef;
 use super::peer::{OWN_MARK, PositionKey};
 use super::reader::{HandedTo, Reader, handed};
 use super::subscription::Place;
@@ -34,13 +34,7 @@ pub(super) fn room_for(droppable: bool) -> Room {
 
 impl Reader {
     /// Pushes one event to a peer that is looked at singly. Answers whether it is queued.
-    pub(super) fn push_event(
-        &mut self,
-        out: &mut dyn Outbox<RelayMail>,
-        conn: ConnId,
-        run: Run,
-        droppable: bool,
-    ) -> bool {
+    pub(super) fn push_event(&mut self, out: &mut dyn Outbox, conn: ConnId, run: Run, droppable: bool) -> bool {
         let Some(peer) = self.peers.get_mut(conn) else { return false };
         if peer.ended {
             return false;
@@ -60,7 +54,7 @@ impl Reader {
     }
 
     /// An event has no room: drop it, or cut the peer. Never queued.
-    fn shed(&mut self, out: &mut dyn Outbox<RelayMail>, conn: ConnId, droppable: bool) -> bool {
+    fn shed(&mut self, out: &mut dyn Outbox, conn: ConnId, droppable: bool) -> bool {
         if !droppable {
             self.cut(out, conn);
             return false;
@@ -76,12 +70,12 @@ impl Reader {
     }
 
     /// Tells a peer how much it missed, ahead of whatever it gets next. Whether that is queued.
-    pub(super) fn announce_dropped(&mut self, out: &mut dyn Outbox<RelayMail>, conn: ConnId) -> bool {
+    pub(super) fn announce_dropped(&mut self, out: &mut dyn Outbox, conn: ConnId) -> bool {
         self.announce_dropped_by(conn, |announcement, mark| out.push(conn, announcement, mark))
     }
 
     /// The same ahead of a page, which goes out whatever is queued.
-    pub(super) fn announce_dropped_always(&mut self, out: &mut dyn Outbox<RelayMail>, conn: ConnId) {
+    pub(super) fn announce_dropped_always(&mut self, out: &mut dyn Outbox, conn: ConnId) {
         self.announce_dropped_by(conn, |announcement, mark| out.push_always(conn, announcement, mark));
     }
 
@@ -104,7 +98,7 @@ impl Reader {
     }
 
     /// Pushes something that is never dropped: a frame, a comment, a command. Cuts a peer that has no room for it.
-    pub(super) fn push_frame(&mut self, out: &mut dyn Outbox<RelayMail>, conn: ConnId, bytes: &[u8]) -> bool {
+    pub(super) fn push_frame(&mut self, out: &mut dyn Outbox, conn: ConnId, bytes: &[u8]) -> bool {
         let mark = self.own_mark(conn, frame::length(bytes));
         match out.push(conn, bytes, mark) {
             Pushed::Queued => true,
@@ -118,7 +112,7 @@ impl Reader {
     }
 
     /// Hands a command to its target (§7), behind whatever came for it before. Whether it is queued.
-    pub(super) fn push_command(&mut self, out: &mut dyn Outbox<RelayMail>, conn: ConnId, command: &Event<'_>) -> bool {
+    pub(super) fn push_command(&mut self, out: &mut dyn Outbox, conn: ConnId, command: &Event<'_>) -> bool {
         let first = self.peers.get(conn).and_then(|peer| peer.subs.first().copied());
         if let Some(class) = first.and_then(|sub| self.subscriptions.get(sub)).map(|subscription| subscription.class) {
             self.settle(out, class);
@@ -154,7 +148,7 @@ impl Reader {
     }
 
     /// Cuts a slow consumer: WebSockets are told which positions they were handed.
-    pub(super) fn cut(&mut self, out: &mut dyn Outbox<RelayMail>, conn: ConnId) {
+    pub(super) fn cut(&mut self, out: &mut dyn Outbox, conn: ConnId) {
         let Some(peer) = self.peers.get_mut(conn) else { return };
         if std::mem::replace(&mut peer.ended, true) {
             return;
@@ -173,7 +167,7 @@ impl Reader {
     /// queued and unsent does not count: it will be discarded.
     pub(super) fn handed_positions(
         &self,
-        out: &dyn Outbox<RelayMail>,
+        out: &dyn Outbox,
         conn: ConnId,
         unsent_out: bool,
     ) -> HashMap<PositionKey, Handed> {

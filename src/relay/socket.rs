@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use std::sync::atomic::Ordering;
 
 use crate::base::time::Now;
-use crate::engine::service::{ConnId, Flow, Message, Outbox, WebSocketClose};
+use crate::engine::service::{ConnId, Flow, Message, Outbox, Post, WebSocketClose};
 use crate::limits::CONNECTION_BYTES;
 use crate::ops::metrics::CommandOutcome;
 use crate::wire::json::{self, Kind, Value};
@@ -41,15 +41,15 @@ pub(super) struct LargeMessage {
 
 impl Relay {
     /// A WebSocket has been opened.
-    pub fn on_socket(&mut self, out: &mut dyn Outbox<RelayMail>, conn: ConnId) {
-        let since = self.wall_clock(out.now());
+    pub fn on_socket(&mut self, out: &mut dyn Outbox, conn: ConnId) {
+        let since = humantime::format_rfc3339_seconds(out.time_of_day()).to_string();
         let party = Party { since, hello: None, claims: ClaimedSessions::default(), awaiting: false, published: false };
         self.parties.insert(conn, party);
         out.arm(conn, out.now().after(self.shared.limits.hello_time));
     }
 
     /// The hello time is over.
-    pub fn on_alarm(&mut self, out: &mut dyn Outbox<RelayMail>, conn: ConnId) {
+    pub fn on_alarm(&mut self, out: &mut dyn Outbox, conn: ConnId) {
         if self.parties.get(conn).is_some_and(|party| party.hello.is_none()) {
             let fault = HelloFault { code: Code::HelloRequired, detail: "no hello within the hello time" };
             refuse_hello(out, conn, fault);
@@ -57,7 +57,7 @@ impl Relay {
     }
 
     /// A message.
-    pub fn on_message(&mut self, out: &mut dyn Outbox<RelayMail>, conn: ConnId, message: Message<'_>) -> Flow {
+    pub fn on_message(&mut self, out: &mut dyn Post<RelayMail>, conn: ConnId, message: Message<'_>) -> Flow {
         let Message::Text(text) = message else {
             refuse_hello(
                 out,
@@ -81,7 +81,7 @@ impl Relay {
     }
 
     /// Reads on in large messages, and acts on the first that is read.
-    pub(super) fn read_messages(&mut self, out: &mut dyn Outbox<RelayMail>) {
+    pub(super) fn read_messages(&mut self, out: &mut dyn Post<RelayMail>) {
         let mut budget = PARSE_BYTES_PER_TURN;
         let Some(message) = self.messages.front_mut() else { return };
         // Who has sent something that is no event is told below.
@@ -101,7 +101,7 @@ impl Relay {
     /// Acts on a text; a large one has been read already.
     fn on_text(
         &mut self,
-        out: &mut dyn Outbox<RelayMail>,
+        out: &mut dyn Post<RelayMail>,
         conn: ConnId,
         text: &[u8],
         sliced: Option<SlicedParse>,
@@ -156,7 +156,7 @@ impl Relay {
     }
 
     /// The answer to a parked message is out: go on with the connection's next one.
-    pub(super) fn answered(&mut self, out: &mut dyn Outbox<RelayMail>, conn: ConnId) {
+    pub(super) fn answered(&mut self, out: &mut dyn Outbox, conn: ConnId) {
         if let Some(party) = self.parties.get_mut(conn)
             && std::mem::replace(&mut party.awaiting, false)
         {
@@ -171,7 +171,7 @@ impl Relay {
         }
     }
 
-    fn on_hello(&mut self, out: &mut dyn Outbox<RelayMail>, conn: ConnId, text: &[u8]) {
+    fn on_hello(&mut self, out: &mut dyn Outbox, conn: ConnId, text: &[u8]) {
         match Hello::parse(text) {
             Err(fault) => refuse_hello(out, conn, fault),
             Ok(hello)
@@ -194,7 +194,7 @@ impl Relay {
         }
     }
 
-    fn on_command(&mut self, out: &mut dyn Outbox<RelayMail>, conn: ConnId, batch: Batch) {
+    fn on_command(&mut self, out: &mut dyn Outbox, conn: ConnId, batch: Batch) {
         let event = batch.event(0);
         if !self.shared.control {
             self.metrics.commands.increment(CommandOutcome::Unauthorized);
@@ -211,7 +211,7 @@ impl Relay {
 
     /// Over a limit of claims, its own or that of all connections together, the party's oldest claims lapse: behind the events that displaced them, and ahead of one that claims
     /// the same session again.
-    fn lapse_claims(&mut self, out: &mut dyn Outbox<RelayMail>, conn: ConnId) {
+    fn lapse_claims(&mut self, out: &mut dyn Post<RelayMail>, conn: ConnId) {
         let limits = &self.shared.limits;
         let bytes_max = limits.connection_remembered_bytes_max();
         loop {
@@ -227,7 +227,7 @@ impl Relay {
         }
     }
 
-    fn on_frame(&mut self, out: &mut dyn Outbox<RelayMail>, conn: ConnId, text: &[u8]) {
+    fn on_frame(&mut self, out: &mut dyn Post<RelayMail>, conn: ConnId, text: &[u8]) {
         // The event parser has read the same text, so this cannot fail.
         let Ok(document) = json::scan(text) else { return };
         match ClientFrame::of(document.root) {
@@ -240,7 +240,7 @@ impl Relay {
     }
 
     /// Behind events the pong says that they are acted on: admitted, and evicted for.
-    fn on_ping(&mut self, out: &mut dyn Outbox<RelayMail>, conn: ConnId, pong: Vec<u8>) {
+    fn on_ping(&mut self, out: &mut dyn Post<RelayMail>, conn: ConnId, pong: Vec<u8>) {
         let Some(party) = self.parties.get_mut(conn) else { return };
         if std::mem::replace(&mut party.published, false) {
             self.flush_live(out);
@@ -255,7 +255,7 @@ impl Relay {
         self.parties.get(conn).and_then(|party| party.hello.as_ref()).is_some_and(|hello| hello.role.consumes())
     }
 
-    fn on_subscribe(&mut self, out: &mut dyn Outbox<RelayMail>, conn: ConnId, object: Value<'_>) {
+    fn on_subscribe(&mut self, out: &mut dyn Post<RelayMail>, conn: ConnId, object: Value<'_>) {
         let id = frame::text(frame::member(object, "id"));
         match self.subscription_asked(out.now(), conn, object, id.as_deref()) {
             Ok(wanted) => {
@@ -325,7 +325,7 @@ impl Relay {
         Ok(wanted)
     }
 
-    fn on_unsubscribe(&mut self, out: &mut dyn Outbox<RelayMail>, conn: ConnId, object: Value<'_>) {
+    fn on_unsubscribe(&mut self, out: &mut dyn Outbox, conn: ConnId, object: Value<'_>) {
         let Some(id) = frame::text(frame::member(object, "id")) else {
             let error = frame::error(None, Code::InvalidFrame, "id: required, a string");
             self.reader.push_frame(out, conn, &error);
@@ -337,7 +337,7 @@ impl Relay {
         self.reader.push_frame(out, conn, &frame::unsubscribed(&id));
     }
 
-    fn on_roster(&mut self, out: &mut dyn Outbox<RelayMail>, conn: ConnId, object: Value<'_>) {
+    fn on_roster(&mut self, out: &mut dyn Outbox, conn: ConnId, object: Value<'_>) {
         let id = frame::text(frame::member(object, "id"));
         let refused = match &id {
             None => Some((Code::InvalidFrame, "id: required, a string")),
@@ -362,7 +362,7 @@ fn as_invalid_filter(refusal: Refusal) -> Refusal {
 }
 
 /// Answers a message that is no proper hello, and closes (§6.1).
-fn refuse_hello(out: &mut dyn Outbox<RelayMail>, conn: ConnId, fault: HelloFault) {
+fn refuse_hello(out: &mut dyn Outbox, conn: ConnId, fault: HelloFault) {
     let HelloFault { code, detail } = fault;
     let error = match code {
         Code::VersionUnsupported => frame::version_unsupported(detail),

@@ -1,7 +1,7 @@
 //! Requests and answers: order, refusals, time limits, bodies.
 
 use std::io::{Read, Write};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use crate::harness::{start, start_with};
 
@@ -252,4 +252,33 @@ fn a_client_that_vanishes_leaves_nothing_behind() {
 
 fn http() -> aep_relay::ops::metrics::ConnectionKind {
     aep_relay::ops::metrics::ConnectionKind::Http
+}
+
+#[test]
+fn an_answer_names_its_status() {
+    let server = start(1);
+    let mut client = server.client();
+    for (path, line) in [("/created", "201 Created"), ("/conflict", "409 Conflict"), ("/gone", "410 Gone")] {
+        client.send(format!("POST {path} HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n"));
+        let head = client.read_through("\r\n\r\n");
+        assert!(head.starts_with(&format!("HTTP/1.1 {line}\r\n")), "{head}");
+    }
+}
+
+#[test]
+fn a_service_is_given_the_time_of_day_of_its_turn() {
+    let server = start(1);
+    let mut client = server.client();
+    let nanos = || SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_nanos();
+    let mut last = 0;
+    for _ in 0..20 {
+        client.send("GET /now HTTP/1.1\r\nHost: x\r\n\r\n");
+        assert_eq!(client.answer().0, 200);
+        // Asked for later than whatever turn is under way began.
+        let before = nanos();
+        client.send("GET /time HTTP/1.1\r\nHost: x\r\n\r\n");
+        let told: u128 = String::from_utf8(client.answer().1).unwrap().parse().unwrap();
+        assert!((before..=nanos()).contains(&told) && told > last, "{told} asked for at {before}");
+        last = told;
+    }
 }

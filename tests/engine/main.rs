@@ -8,7 +8,9 @@
     reason = "a test; a panic is its report"
 )]
 
+mod deadlines;
 mod drain;
+mod endings;
 mod harness;
 mod http;
 mod service;

@@ -1,13 +1,14 @@
 //! A small protocol for driving the engine: echo, a broadcast over all cores, an event stream and a WebSocket.
 
 use std::borrow::Cow;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, SystemTime};
 
+use aep_relay::base::time::{Deadline, Now};
 use aep_relay::engine::service::{
-    Admits, ConnId, CoreId, Ending, EventStreamOpen, Flow, HttpFault, Lane, Mail, Message, Outbox, Pushed, Response,
-    Run, Service, Verdict, WebSocketClose, WebSocketUpgrade, Work,
+    Admits, ConnId, CoreId, Ending, EventStreamOpen, Flow, HttpFault, Lane, Mail, Message, Post, Pushed, Response, Run,
+    Service, Verdict, WebSocketClose, WebSocketUpgrade, Work,
 };
 use aep_relay::limits::{Room, STANDSTILL_MIN};
 use aep_relay::wire::http1::{RequestHead, StreamFraming};
@@ -19,6 +20,9 @@ const PUBLISH: u32 = 2;
 /// How long a core does not run when it is told to stand still, as if its process had been stopped.
 pub const STANDSTILL: Duration = STANDSTILL_MIN.saturating_add(Duration::from_secs(1));
 
+/// The interval of open streams once it was changed.
+const HEARTBEAT_CHANGED: Duration = Duration::from_millis(50);
+
 /// Bounds that tests change.
 #[derive(Debug, Clone)]
 pub struct Settings {
@@ -28,6 +32,28 @@ pub struct Settings {
     pub silence_max: Duration,
     /// How many consumers were cut.
     pub cuts: Arc<AtomicUsize>,
+    /// How far apart the deadlines are that no connection has, if there are any.
+    pub deadline_interval: Option<Duration>,
+    /// What was due in a turn, and the time of that turn.
+    pub dues: Arc<Mutex<Vec<(Deadline, Now)>>>,
+    /// What was told of ends, in the order of each core.
+    pub told: Arc<Mutex<Vec<Told>>>,
+}
+
+/// What a service hears of a connection's end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Told {
+    pub core: CoreId,
+    pub conn: ConnId,
+    pub end: End,
+    /// The time of the turn in which it was told.
+    pub at: Now,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    Closing,
+    Gone,
 }
 
 impl Default for Settings {
@@ -38,6 +64,9 @@ impl Default for Settings {
             ping_interval: Duration::from_secs(30),
             silence_max: Duration::from_secs(90),
             cuts: Arc::default(),
+            deadline_interval: None,
+            dues: Arc::default(),
+            told: Arc::default(),
         }
     }
 }
@@ -52,6 +81,7 @@ pub struct Demo {
     /// Requests that are answered in the next call of `on_turn`.
     later: Vec<ConnId>,
     parked: Vec<ConnId>,
+    deadline: Option<Deadline>,
     framed: Vec<u8>,
 }
 
@@ -71,11 +101,12 @@ impl Mail for Letter {
     }
 }
 
-type Out<'a> = &'a mut dyn Outbox<Letter>;
+type Out<'a> = &'a mut dyn Post<Letter>;
 
 impl Demo {
     pub fn new(settings: Settings) -> Self {
-        Self { settings, ..Self::default() }
+        let deadline = settings.deadline_interval.map(|interval| Now(0).after(interval));
+        Self { settings, deadline, ..Self::default() }
     }
 
     fn deliver(&mut self, out: Out<'_>, event: &[u8]) {
@@ -109,6 +140,12 @@ impl Demo {
     }
 }
 
+impl Demo {
+    fn tell(&self, out: Out<'_>, conn: ConnId, end: End) {
+        self.settings.told.lock().unwrap().push(Told { core: out.core(), conn, end, at: out.now() });
+    }
+}
+
 pub fn response(status: u16, body: impl Into<Cow<'static, [u8]>>) -> Response {
     Response { status, fields: vec![("Content-Type", "text/plain".into())], body: body.into(), close: false }
 }
@@ -122,6 +159,19 @@ impl Service for Demo {
             ("POST", "/refused") => Verdict::Respond(response(403, b"no".as_slice())),
             ("POST", "/echo") => Verdict::ReadBody { tag: ECHO, bytes_max: self.settings.body_bytes_max },
             ("POST", "/publish") => Verdict::ReadBody { tag: PUBLISH, bytes_max: self.settings.body_bytes_max },
+            ("GET", "/time") => {
+                let since = out.time_of_day().duration_since(SystemTime::UNIX_EPOCH).unwrap();
+                Verdict::Respond(response(200, since.as_nanos().to_string().into_bytes()))
+            }
+            ("POST", "/created") => Verdict::Respond(response(201, b"".as_slice())),
+            ("POST", "/conflict") => Verdict::Respond(response(409, b"".as_slice())),
+            ("POST", "/gone") => Verdict::Respond(response(410, b"".as_slice())),
+            ("GET", "/heartbeat") => {
+                for &conn in self.chunked.iter().chain(&self.until_close) {
+                    out.set_heartbeat(conn, HEARTBEAT_CHANGED);
+                }
+                Verdict::Respond(response(200, b"".as_slice()))
+            }
             ("GET", "/later") => {
                 self.later.push(conn);
                 Verdict::Later
@@ -245,10 +295,25 @@ impl Service for Demo {
         for conn in self.parked.drain(..) {
             out.resume(conn);
         }
+        let now = out.now();
+        if let Some(due) = self.deadline.take_if(|deadline| deadline.is_due(now)) {
+            self.settings.dues.lock().unwrap().push((due, now));
+            self.deadline = self.settings.deadline_interval.map(|interval| now.after(interval));
+        }
         Work::Idle
     }
 
-    fn on_gone(&mut self, _out: Out<'_>, conn: ConnId, _ending: Ending) {
+    fn next_deadline(&self) -> Option<Deadline> {
+        self.deadline
+    }
+
+    fn on_closing(&mut self, out: Out<'_>, conn: ConnId) {
+        assert_eq!(out.push_always(conn, b"", 0), Pushed::Gone);
+        self.tell(out, conn, End::Closing);
+    }
+
+    fn on_gone(&mut self, out: Out<'_>, conn: ConnId, _ending: Ending) {
+        self.tell(out, conn, End::Gone);
         for list in [&mut self.chunked, &mut self.until_close, &mut self.websockets, &mut self.later, &mut self.parked]
         {
             list.retain(|&other| other != conn);

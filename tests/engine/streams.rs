@@ -56,6 +56,18 @@ fn silence_brings_heartbeats() {
 }
 
 #[test]
+fn an_open_stream_gets_another_heartbeat() {
+    let server = start_with(1, |_, settings| settings.heartbeat_interval = Duration::from_secs(3600));
+    let mut reader = server.stream();
+    let mut client = server.client();
+    client.send("GET /heartbeat HTTP/1.1\r\nHost: x\r\n\r\n");
+    assert_eq!(client.answer().0, 200);
+    for _ in 0..4 {
+        assert_eq!(reader.chunk().as_deref(), Some(": ping\n\n"));
+    }
+}
+
+#[test]
 fn a_reader_that_shuts_its_side_is_served_on_and_one_that_leaves_is_gone() {
     let server = start(2);
     let mut one = server.stream();

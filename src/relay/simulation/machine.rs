@@ -2,7 +2,6 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::SystemTime;
 
 use super::outbox::{Kind, SimOutbox, Socket};
 use super::random::Random;
@@ -61,7 +60,7 @@ impl Machine {
             let id = CoreId(u16::try_from(index).unwrap());
             let lane = || (0..cores).map(|_| VecDeque::new()).collect::<Vec<_>>();
             Core {
-                relay: Relay::new(id, Arc::clone(&shared), metrics.core(index), SystemTime::UNIX_EPOCH),
+                relay: Relay::new(id, Arc::clone(&shared), metrics.core(index)),
                 metrics: metrics.core(index),
                 out: SimOutbox::new(id, cores, queues.clone()),
                 lanes: [lane(), lane()],

@@ -12,6 +12,7 @@ mod slices;
 mod world;
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::time::{Duration, SystemTime};
 
 use machine::Machine;
 use outbox::Kind;
@@ -101,6 +102,17 @@ fn the_session_cap_evicts_exactly_the_least_recently_written() {
             newest.sort_unstable();
             assert_eq!(held, newest, "seed {seed}, {cores} cores");
         }
+    }
+}
+
+/// What is told of when a connection began is the time of day of that turn, whatever became of the wall clock meanwhile.
+#[test]
+fn a_connection_began_when_the_wall_clock_of_its_turn_says() {
+    let mut machine = Machine::new(1, Limits::default(), &mut Random(0));
+    for (seconds, since) in [(784_111_777, "1994-11-06T08:49:37Z"), (951_782_400, "2000-02-29T00:00:00Z")] {
+        machine.cores[0].out.time_of_day = SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
+        let at = machine.connect(0, Kind::WebSocket);
+        assert_eq!(machine.cores[0].relay.parties.get(at.conn).unwrap().since, since);
     }
 }
 

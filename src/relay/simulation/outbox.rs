@@ -4,10 +4,11 @@
 //! asking) and checks the duties of a service: a run is used in the turn that wrote it, a request is answered once.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::time::{Duration, SystemTime};
 
 use crate::base::time::{Deadline, Now};
 use crate::engine::service::{
-    Admits, ConnId, CoreId, EventStreamOpen, LANES, Lane, Outbox, Pushed, Response, Run, Unsent, WebSocketClose,
+    Admits, ConnId, CoreId, EventStreamOpen, LANES, Lane, Outbox, Post, Pushed, Response, Run, Unsent, WebSocketClose,
 };
 use crate::limits::{Limits, Room};
 use crate::relay::RelayMail;
@@ -143,6 +144,7 @@ pub(super) struct SimOutbox {
     core: CoreId,
     cores: usize,
     pub(super) now: Now,
+    pub(super) time_of_day: SystemTime,
     pub(super) sockets: BTreeMap<ConnId, Socket>,
     blocks: Vec<Block>,
     next_block: u64,
@@ -160,6 +162,7 @@ impl SimOutbox {
             core,
             cores,
             now: Now(0),
+            time_of_day: SystemTime::UNIX_EPOCH,
             sockets: BTreeMap::new(),
             blocks: (0..LANES).map(|_| Block::default()).collect(),
             next_block: 1,
@@ -205,9 +208,13 @@ impl SimOutbox {
     }
 }
 
-impl Outbox<RelayMail> for SimOutbox {
+impl Outbox for SimOutbox {
     fn now(&self) -> Now {
         self.now
+    }
+
+    fn time_of_day(&self) -> SystemTime {
+        self.time_of_day
     }
 
     fn core(&self) -> CoreId {
@@ -234,6 +241,8 @@ impl Outbox<RelayMail> for SimOutbox {
             socket.push_own(&first, 0);
         }
     }
+
+    fn set_heartbeat(&mut self, _conn: ConnId, _interval: Duration) {}
 
     fn end_event_stream(&mut self, conn: ConnId, last: &[u8]) {
         if let Some(socket) = self.open(conn) {
@@ -317,6 +326,14 @@ impl Outbox<RelayMail> for SimOutbox {
 
     fn disarm(&mut self, _conn: ConnId) {}
 
+    fn admitted(&mut self, _bytes: usize) {}
+
+    fn admits(&self) -> Admits {
+        self.admits
+    }
+}
+
+impl Post<RelayMail> for SimOutbox {
     fn mail_ingest(&mut self, to: CoreId, mail: RelayMail) {
         self.mail.push_back((true, to, mail));
     }
@@ -325,13 +342,7 @@ impl Outbox<RelayMail> for SimOutbox {
         self.mail.push_back((false, to, mail));
     }
 
-    fn admitted(&mut self, _bytes: usize) {}
-
     fn ingest_room(&self, _to: CoreId) -> Admits {
         self.ingest_room
-    }
-
-    fn admits(&self) -> Admits {
-        self.admits
     }
 }

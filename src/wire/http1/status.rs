@@ -1,12 +1,13 @@
-//! Status codes the relay sends, with their reason phrases (RFC 9110 §15).
+//! Status codes that are sent, with their reason phrases (RFC 9110 §15).
 
-/// The reason phrase of a status code; empty for codes the relay does not send.
+/// The reason phrase of a status code; empty for codes that are not sent.
 #[must_use]
 pub fn reason(status: u16) -> &'static str {
     match status {
         100 => "Continue",
         101 => "Switching Protocols",
         200 => "OK",
+        201 => "Created",
         202 => "Accepted",
         204 => "No Content",
         400 => "Bad Request",
@@ -15,6 +16,8 @@ pub fn reason(status: u16) -> &'static str {
         404 => "Not Found",
         405 => "Method Not Allowed",
         408 => "Request Timeout",
+        409 => "Conflict",
+        410 => "Gone",
         413 => "Content Too Large",
         414 => "URI Too Long",
         415 => "Unsupported Media Type",
