@@ -47,6 +47,8 @@ pub(super) struct Io<M> {
     pub(super) lists: Lists,
     /// The process drains: every answer is the last of its connection.
     pub(super) draining: bool,
+    /// Whose message the service is hearing, unless it has resumed that connection in the same call.
+    pub(super) heard: Option<ConnId>,
     /// Connections without a place that are not over yet (`accept.rs`), the eldest first.
     pub(super) guests: VecDeque<ConnId>,
     /// Where `flush.rs` copies small parts together.
@@ -96,6 +98,7 @@ impl<M: Mail> Io<M> {
             mailbox,
             lists: Lists::default(),
             draining: false,
+            heard: None,
             guests: VecDeque::new(),
             gathered: Vec::new(),
             scratch: Vec::new(),

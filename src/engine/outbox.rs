@@ -156,6 +156,7 @@ impl<M: Mail> Outbox<M> for Io<M> {
 
     fn resume(&mut self, id: ConnId) {
         if let Some(conn) = self.connection(id) {
+        self.heard.take_if(|heard| *heard == id);
             conn.flags.parked = false;
             self.schedule_input(id);
         }

@@ -76,6 +76,11 @@ impl Server {
         self.cuts.load(Ordering::Relaxed)
     }
 
+    /// Turns of all cores, with the present ones.
+    pub fn turns(&self) -> u64 {
+        self.metrics.sum(|core| core.turns.value())
+    }
+
     pub fn stop(&self) {
         self.engine.as_ref().unwrap().stopper().stop();
     }
