@@ -199,7 +199,8 @@ impl<M: Mail> Io<M> {
             if is_head {
                 conn.queue.push_head(&mut self.blocks, run);
             } else {
-                conn.queue.push(&mut self.blocks, run, 0);
+                let queued = conn.queue.push(&mut self.blocks, run, 0);
+                debug_assert!(queued, "bytes are written in the turn that queues them");
             }
             self.schedule_flush(id);
         }

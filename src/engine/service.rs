@@ -285,6 +285,11 @@ pub enum Pushed {
     Full,
     /// The connection is over or closing; nothing was queued.
     Gone,
+    /// The connection is in use and has neither stream nor WebSocket yet: one opens with [`Outbox::open_event_stream`], the
+    /// other behind the call that answers [`Verdict::Upgrade`]. Nothing was queued, and the fault is the service's.
+    NotOpen,
+    /// The run is of an earlier turn and its bytes are no more. Nothing was queued, and the fault is the service's.
+    Stale,
 }
 
 /// A piece of a write queue: bytes of one or several pushes with the mark of the last of them.
