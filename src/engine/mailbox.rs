@@ -196,7 +196,17 @@ impl<M: Mail> Mailbox<M> {
 
     /// Whether a lane has something to take out.
     pub(super) fn has_mail(&self) -> bool {
-        self.ingest.has_mail() || self.fanout.has_mail()
+        self.has_ingest() || self.has_fanout()
+    }
+
+    /// Whether the ingest lane has something to take out.
+    pub(super) fn has_ingest(&self) -> bool {
+        self.ingest.has_mail()
+    }
+
+    /// Whether the fan-out lane has something to take out.
+    pub(super) fn has_fanout(&self) -> bool {
+        self.fanout.has_mail()
     }
 
     /// Ends the ingest lane toward every core, behind everything sent.
@@ -258,6 +268,8 @@ impl<M> Lane<M> {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use mio::{Events, Poll, Token};
 
     use super::*;
@@ -268,8 +280,6 @@ mod tests {
     impl Mail for Note {
         fn weight(&self) -> usize {
             self.0
-    use std::cell::Cell;
-
         }
     }
 
@@ -294,7 +304,7 @@ mod tests {
 
     #[test]
     fn mail_keeps_its_order_and_its_end() {
-        let (_polls, mut cores) = pair();
+        let (_polls, mut cores) = pair::<Note>();
         cores[0].send_ingest(ONE, Note(1));
         cores[0].send_ingest(ONE, Note(2));
         assert_eq!(cores[1].next_ingest(), None, "a bag leaves with the turn");
@@ -310,13 +320,24 @@ mod tests {
 
     #[test]
     fn the_depth_counts_what_has_not_been_taken_out() {
-        let (_polls, mut cores) = pair::<Note>();
+        let (_polls, mut cores) = pair();
         cores[0].send_ingest(ONE, Note(100));
         assert_eq!((cores[0].ingest_bytes(CoreId(0)), cores[0].ingest_bytes(ONE)), (0, 100));
         cores[0].dispatch();
         assert_eq!(cores[0].ingest_bytes(ONE), 100);
         cores[1].next_ingest();
         assert_eq!(cores[0].ingest_bytes(ONE), 0);
+    }
+
+    #[test]
+    fn mail_leaves_with_the_weight_it_came_with() {
+        let (_polls, mut cores) = pair();
+        cores[0].send_ingest(ONE, Growing(Cell::new(100)));
+        cores[0].send_fanout(ONE, Growing(Cell::new(100)));
+        cores[0].dispatch();
+        assert_eq!(cores[1].bytes(), 200);
+        assert!(cores[1].next_ingest().is_some() && cores[1].next_fanout().is_some());
+        assert_eq!(cores[1].bytes(), 0);
     }
 
     #[test]
@@ -329,17 +350,6 @@ mod tests {
         polls[1].poll(&mut events, zero).unwrap();
         assert!(events.is_empty(), "core 1 is awake");
         cores[1].bell().before_sleep();
-    #[test]
-    fn mail_leaves_with_the_weight_it_came_with() {
-        let (_polls, mut cores) = pair();
-        cores[0].send_ingest(ONE, Growing(Cell::new(100)));
-        cores[0].send_fanout(ONE, Growing(Cell::new(100)));
-        cores[0].dispatch();
-        assert_eq!(cores[1].bytes(), 200);
-        assert!(cores[1].next_ingest().is_some() && cores[1].next_fanout().is_some());
-        assert_eq!(cores[1].bytes(), 0);
-    }
-
         assert!(cores[1].has_mail(), "which is why a core looks again before it sleeps");
         cores[0].send_fanout(ONE, Note(1));
         cores[0].dispatch();

@@ -1,6 +1,10 @@
 //! What a service may easily get wrong: each of these either works, or says what is the matter.
 
-use crate::harness::{client_frame, start};
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use crate::harness::{client_frame, start, start_with};
+use crate::service::Settings;
 
 const TEXT: u8 = 0x81;
 
@@ -31,4 +35,21 @@ fn a_push_before_there_is_a_stream_says_so() {
     let mut client = server.client();
     client.send("GET /early HTTP/1.1\r\nHost: x\r\n\r\n");
     assert_eq!(client.answer(), (200, b"NotOpen".to_vec()));
+}
+
+#[test]
+fn a_core_whose_service_takes_no_ingest_looks_again_and_does_not_spin() {
+    const TURNS: u64 = 300;
+    let mut settings = Settings::default();
+    let server = start_with(1, |_, changed| settings = changed.clone());
+    let mut reader = server.stream();
+    settings.takes_no_ingest.store(true, Ordering::Relaxed);
+    server.publish("it waits");
+    let (began, before) = (Instant::now(), server.turns());
+    server.wait_until("it looks again", |core| core.turns.value(), |now| now >= before + TURNS);
+    let elapsed = began.elapsed();
+    // Turns that are a millisecond apart, as far as the kernel's timer is exact.
+    assert!(elapsed >= Duration::from_millis(TURNS / 2), "{TURNS} turns in {elapsed:?}");
+    settings.takes_no_ingest.store(false, Ordering::Relaxed);
+    assert_eq!(reader.event().as_deref(), Some("it waits"));
 }
