@@ -356,6 +356,7 @@ impl<S: Service> Core<S> {
             };
             self.io.process.reached.note(Limit::Backlog, self.io.now);
             self.service.on_overflow(&mut self.io, id);
+            self.work = Work::Left;
             // A service that does not cut it has it cut without a word.
             self.io.cut(id, b"", WebSocketClose { code: 1013, reason: "" });
             if self.io.connections.get(id.slot, id.generation).is_some_and(|conn| conn.queue.backlog_bytes() == bytes) {

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use crate::harness::{client_frame, start, start_with};
+use crate::harness::{Client, client_frame, start, start_with, wait_until};
 use crate::service::Settings;
 
 const TEXT: u8 = 0x81;
@@ -52,4 +52,28 @@ fn a_core_whose_service_takes_no_ingest_looks_again_and_does_not_spin() {
     assert!(elapsed >= Duration::from_millis(TURNS / 2), "{TURNS} turns in {elapsed:?}");
     settings.takes_no_ingest.store(false, Ordering::Relaxed);
     assert_eq!(reader.event().as_deref(), Some("it waits"));
+}
+
+#[test]
+fn an_overflow_is_followed_by_a_turn_without_sleeping() {
+    let mut settings = Settings::default();
+    let server = start_with(1, |limits, changed| {
+        limits.delivery_bytes_max = 256 << 10;
+        limits.backlog_bytes_max = 4 << 20;
+        limits.write_queue_bytes_max = 1 << 30;
+        settings = changed.clone();
+    });
+    let _stalled: Vec<Client> = (0..4).map(|_| server.stream()).collect();
+    let mut publisher = server.client();
+    let filler = "x".repeat(100_000);
+    // Each is published to a core that sleeps, so that nothing but the overflow keeps it awake behind the last.
+    let sleeps = || server.metrics.exposition().contains(&format!("turn_seconds_count {}\n", server.turns()));
+    while server.cuts() == 0 {
+        publisher.publish(&filler);
+        wait_until("the core sleeps", sleeps);
+    }
+    let turn = || settings.turn_after_overflow.load(Ordering::Relaxed);
+    wait_until("a turn", || turn() > 0);
+    // The next thing that would wake the core is the end of the time that the socket has, a second.
+    assert!(turn() < 500, "{} ms", turn());
 }
