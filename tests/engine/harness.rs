@@ -104,6 +104,14 @@ impl Drop for Server {
     }
 }
 
+/// Runs an ignored test in a process of its own, which has to die with that message.
+pub fn dies_of(test: &str, message: &str) {
+    let mut command = std::process::Command::new(std::env::current_exe().unwrap());
+    let output = command.args(["--exact", test, "--ignored", "--nocapture"]).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && said.contains(message), "{}: {said}", output.status);
+}
+
 pub fn wait_until(what: &str, condition: impl Fn() -> bool) {
     let began = Instant::now();
     while !condition() {
