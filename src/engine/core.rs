@@ -178,6 +178,9 @@ impl<S: Service> Core<S> {
             self.io.mailbox.bell().before_sleep();
             if self.has_outside_work() {
                 timeout = Some(Duration::ZERO);
+            } else if self.io.mailbox.has_ingest() {
+                // It came meanwhile and is not taken now; nobody rings for it again.
+                timeout = Some(timeout.map_or(LOOK_AGAIN, |timeout| timeout.min(LOOK_AGAIN)));
             }
         }
         let result = self.poll.poll(events, timeout);
@@ -231,11 +234,13 @@ impl<S: Service> Core<S> {
             || !lists.closing.is_empty()
             || self.acceptor.is_ready()
             || self.work == Work::Left
-            || self.io.mailbox.has_mail();
+            || self.takes_mail();
         if busy {
             return Some(Duration::ZERO);
         }
-        let looks_again = self.work == Work::Held || self.in_debt || !lists.starved.is_empty();
+        // Mail that is not taken now may be any moment: only the service knows when.
+        let looks_again =
+            self.work == Work::Held || self.in_debt || !lists.starved.is_empty() || self.io.mailbox.has_ingest();
         let timers = [self.io.wheel.next_deadline(), self.service.next_deadline()];
         let deadline = [self.acceptor.retry_at(), self.drain_deadline()].into_iter().chain(timers);
         let sleep = |deadline: Deadline| Duration::from_millis(deadline.0.saturating_sub(self.io.now.0));
@@ -245,9 +250,12 @@ impl<S: Service> Core<S> {
 
     /// What other threads may have brought since the last look.
     fn has_outside_work(&self) -> bool {
-        self.io.mailbox.has_mail()
-            || self.is_given_connections()
-            || (self.drain.is_none() && self.io.process.is_draining())
+        self.takes_mail() || self.is_given_connections() || (self.drain.is_none() && self.io.process.is_draining())
+    }
+
+    /// Whether there is mail that the service takes now.
+    fn takes_mail(&self) -> bool {
+        self.io.mailbox.has_fanout() || (self.io.mailbox.has_ingest() && self.service.takes_ingest())
     }
 
     // ── connections ──
@@ -323,7 +331,7 @@ impl<S: Service> Core<S> {
             self.work = self.service.on_turn(&mut self.io);
             self.io.mailbox.dispatch();
             // A service with work left has done a turn's worth of it.
-            if self.work == Work::Left || !self.io.mailbox.has_mail() || letters == 0 {
+            if self.work == Work::Left || !self.takes_mail() || letters == 0 {
                 break;
             }
         }
@@ -367,6 +375,7 @@ impl<S: Service> Core<S> {
             };
             self.io.process.reached.note(Limit::Backlog, self.io.now);
             self.service.on_overflow(&mut self.io, id);
+            self.work = Work::Left;
             // A service that does not cut it has it cut without a word.
             self.io.cut(id, b"", WebSocketClose { code: 1013, reason: "" });
             if self.io.connections.get(id.slot, id.generation).is_some_and(|conn| conn.queue.backlog_bytes() == bytes) {

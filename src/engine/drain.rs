@@ -290,7 +290,12 @@ impl<S: Service> Core<S> {
         match (measure, waiting) {
             (_, Waiting::Request) if conn.queue.is_empty() => self.io.doom(id, Ending::Drain),
             (_, Waiting::Request | Waiting::Discard) => self.io.finish(id, Ending::Drain),
-            (Measure::CloseIdle, _) | (_, Waiting::Answer) => {}
+            (Measure::CloseIdle, _) | (Measure::RefuseUnfinished, Waiting::Answer) => {}
+            (Measure::CloseAll, Waiting::Answer) => {
+                // It would keep its connection, and the drain, for nobody can send an answer any more.
+                debug_assert!(false, "a quiescent service has answered every request");
+                self.refuse(id, HttpFault::Draining);
+            }
             (_, Waiting::Head | Waiting::Body) => self.refuse(id, HttpFault::Draining),
         }
     }

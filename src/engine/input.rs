@@ -275,6 +275,7 @@ impl<S: Service> Core<S> {
             replies.clear();
         }
         self.replies = replies;
+        self.io.heard = Some(id);
         let flow = match step {
             websocket::Step::Need => return (used, true),
             websocket::Step::Text(mut text) if !draining => {
@@ -288,6 +289,7 @@ impl<S: Service> Core<S> {
             }
         };
         if flow == Flow::Park
+            && self.io.heard == Some(id)
             && let Some(conn) = self.io.connection(id).filter(|conn| conn.takes_pushes())
         {
             conn.flags.parked = true;

@@ -50,6 +50,8 @@ pub(super) struct Io<M> {
     pub(super) lists: Lists,
     /// The process drains: every answer is the last of its connection.
     pub(super) draining: bool,
+    /// Whose message the service is hearing, unless it has resumed that connection in the same call.
+    pub(super) heard: Option<ConnId>,
     /// Connections without a place that are not over yet (`accept.rs`), the eldest first.
     pub(super) guests: VecDeque<ConnId>,
     /// Where `flush.rs` copies small parts together.
@@ -102,6 +104,7 @@ impl<M: Mail> Io<M> {
             mailbox,
             lists: Lists::default(),
             draining: false,
+            heard: None,
             guests: VecDeque::new(),
             gathered: Vec::new(),
             scratch: Vec::new(),
@@ -202,7 +205,8 @@ impl<M: Mail> Io<M> {
             if is_head {
                 conn.queue.push_head(&mut self.blocks, run);
             } else {
-                conn.queue.push(&mut self.blocks, run, 0);
+                let queued = conn.queue.push(&mut self.blocks, run, 0);
+                debug_assert!(queued, "bytes are written in the turn that queues them");
             }
             self.schedule_flush(id);
         }

@@ -7,7 +7,8 @@
 //!   each other.
 //! - Mail of one lane between two cores keeps its order: bags are filled in order and a channel is a queue. A core's mail to
 //!   itself takes the same way.
-//! - Depth in bytes counts from the moment mail is sent (also while its bag is being filled) to the moment it is taken out.
+//! - Depth in bytes counts from the moment mail is sent (also while its bag is being filled) to the moment it is taken out,
+//!   with the weight it had when it was sent.
 //! - A lane ends once: after [`Mailbox::end_ingest`], or [`Mailbox::end_fanout`], nothing more is sent on it.
 //! - Only a sleeping core is woken: the sleeper raises its flag, looks once more into its lanes and only then polls; the
 //!   sender fills the lane first and looks at the flag then. With a fence on both sides one of them sees the other.
@@ -85,18 +86,25 @@ struct Lane<M> {
     outgoing: Vec<Outgoing<M>>,
     incoming: Receiver<Bag<M>>,
     /// The bag that is being emptied.
-    open: Option<(CoreId, vec::IntoIter<M>)>,
+    open: Option<(CoreId, vec::IntoIter<Weighed<M>>)>,
 }
 
 #[derive(Debug)]
 struct Outgoing<M> {
     channel: Sender<Bag<M>>,
-    filling: Vec<M>,
+    filling: Vec<Weighed<M>>,
+}
+
+/// Mail with the weight it was counted with: whatever it weighs when it is taken out, that much is counted off.
+#[derive(Debug)]
+struct Weighed<M> {
+    mail: M,
+    bytes: usize,
 }
 
 #[derive(Debug)]
 enum Bag<M> {
-    Mail(CoreId, Vec<M>),
+    Mail(CoreId, Vec<Weighed<M>>),
     End,
 }
 
@@ -125,16 +133,18 @@ impl<M: Mail> Mailbox<M> {
     /// Puts mail into the ingest bag for that core.
     pub(super) fn send_ingest(&mut self, to: CoreId, mail: M) {
         if let Some(bell) = self.bells.get(usize::from(to.0)) {
-            bell.ingest_bytes.fetch_add(mail.weight(), Ordering::Relaxed);
-            self.ingest.fill(to, mail);
+            let bytes = mail.weight();
+            bell.ingest_bytes.fetch_add(bytes, Ordering::Relaxed);
+            self.ingest.fill(to, Weighed { mail, bytes });
         }
     }
 
     /// Puts mail into the fan-out bag for that core.
     pub(super) fn send_fanout(&mut self, to: CoreId, mail: M) {
         if let Some(bell) = self.bells.get(usize::from(to.0)) {
-            bell.fanout_bytes.fetch_add(mail.weight(), Ordering::Relaxed);
-            self.fanout.fill(to, mail);
+            let bytes = mail.weight();
+            bell.fanout_bytes.fetch_add(bytes, Ordering::Relaxed);
+            self.fanout.fill(to, Weighed { mail, bytes });
         }
     }
 
@@ -172,25 +182,31 @@ impl<M: Mail> Mailbox<M> {
 
     /// The next of the ingest lane.
     pub(super) fn next_ingest(&mut self) -> Option<Letter<M>> {
-        let letter = self.ingest.next();
-        if let Some(Letter::Mail(_, mail)) = &letter {
-            self.bell().ingest_bytes.fetch_sub(mail.weight(), Ordering::Relaxed);
-        }
-        letter
+        let (letter, bytes) = self.ingest.next()?;
+        self.bell().ingest_bytes.fetch_sub(bytes, Ordering::Relaxed);
+        Some(letter)
     }
 
     /// The next of the fan-out lane.
     pub(super) fn next_fanout(&mut self) -> Option<Letter<M>> {
-        let letter = self.fanout.next();
-        if let Some(Letter::Mail(_, mail)) = &letter {
-            self.bell().fanout_bytes.fetch_sub(mail.weight(), Ordering::Relaxed);
-        }
-        letter
+        let (letter, bytes) = self.fanout.next()?;
+        self.bell().fanout_bytes.fetch_sub(bytes, Ordering::Relaxed);
+        Some(letter)
     }
 
     /// Whether a lane has something to take out.
     pub(super) fn has_mail(&self) -> bool {
-        self.ingest.has_mail() || self.fanout.has_mail()
+        self.has_ingest() || self.has_fanout()
+    }
+
+    /// Whether the ingest lane has something to take out.
+    pub(super) fn has_ingest(&self) -> bool {
+        self.ingest.has_mail()
+    }
+
+    /// Whether the fan-out lane has something to take out.
+    pub(super) fn has_fanout(&self) -> bool {
+        self.fanout.has_mail()
     }
 
     /// Ends the ingest lane toward every core, behind everything sent.
@@ -209,7 +225,7 @@ impl<M: Mail> Mailbox<M> {
 }
 
 impl<M> Lane<M> {
-    fn fill(&mut self, to: CoreId, mail: M) {
+    fn fill(&mut self, to: CoreId, mail: Weighed<M>) {
         if let Some(outgoing) = self.outgoing.get_mut(usize::from(to.0)) {
             outgoing.filling.push(mail);
         }
@@ -223,17 +239,18 @@ impl<M> Lane<M> {
         outgoing.channel.send(Bag::Mail(from, std::mem::take(&mut outgoing.filling))).is_ok()
     }
 
-    fn next(&mut self) -> Option<Letter<M>> {
+    /// The next letter, and the weight it was counted with.
+    fn next(&mut self) -> Option<(Letter<M>, usize)> {
         loop {
             if let Some((from, bag)) = &mut self.open {
-                if let Some(mail) = bag.next() {
-                    return Some(Letter::Mail(*from, mail));
+                if let Some(Weighed { mail, bytes }) = bag.next() {
+                    return Some((Letter::Mail(*from, mail), bytes));
                 }
                 self.open = None;
             }
             match self.incoming.try_recv().ok()? {
                 Bag::Mail(from, bag) => self.open = Some((from, bag.into_iter())),
-                Bag::End => return Some(Letter::End),
+                Bag::End => return Some((Letter::End, 0)),
             }
         }
     }
@@ -251,6 +268,8 @@ impl<M> Lane<M> {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use mio::{Events, Poll, Token};
 
     use super::*;
@@ -264,7 +283,17 @@ mod tests {
         }
     }
 
-    fn pair() -> (Vec<Poll>, Vec<Mailbox<Note>>) {
+    /// Mail that weighs more whenever it is asked.
+    #[derive(Debug)]
+    struct Growing(Cell<usize>);
+
+    impl Mail for Growing {
+        fn weight(&self) -> usize {
+            self.0.replace(self.0.get() * 2)
+        }
+    }
+
+    fn pair<M: Mail>() -> (Vec<Poll>, Vec<Mailbox<M>>) {
         let polls: Vec<Poll> = (0..2).map(|_| Poll::new().unwrap()).collect();
         let bells: Arc<[Bell]> =
             polls.iter().map(|poll| Bell::new(Waker::new(poll.registry(), Token(0)).unwrap())).collect();
@@ -275,7 +304,7 @@ mod tests {
 
     #[test]
     fn mail_keeps_its_order_and_its_end() {
-        let (_polls, mut cores) = pair();
+        let (_polls, mut cores) = pair::<Note>();
         cores[0].send_ingest(ONE, Note(1));
         cores[0].send_ingest(ONE, Note(2));
         assert_eq!(cores[1].next_ingest(), None, "a bag leaves with the turn");
@@ -298,6 +327,17 @@ mod tests {
         assert_eq!(cores[0].ingest_bytes(ONE), 100);
         cores[1].next_ingest();
         assert_eq!(cores[0].ingest_bytes(ONE), 0);
+    }
+
+    #[test]
+    fn mail_leaves_with_the_weight_it_came_with() {
+        let (_polls, mut cores) = pair();
+        cores[0].send_ingest(ONE, Growing(Cell::new(100)));
+        cores[0].send_fanout(ONE, Growing(Cell::new(100)));
+        cores[0].dispatch();
+        assert_eq!(cores[1].bytes(), 200);
+        assert!(cores[1].next_ingest().is_some() && cores[1].next_fanout().is_some());
+        assert_eq!(cores[1].bytes(), 0);
     }
 
     #[test]

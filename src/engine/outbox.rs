@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 use crate::base::time::{Deadline, Now};
 use tracing::info;
 
-use crate::engine::connection::{Farewell, Half, NEVER};
+use crate::engine::connection::{Farewell, Half, NEVER, Phase};
 use crate::engine::event_stream::EventStream;
 use crate::engine::io::{Io, arm, count_backlog};
 use crate::engine::pacing::{fanout_bytes_max, heavy_bytes, overdraft_bytes};
@@ -128,29 +128,30 @@ impl<M: Mail> Outbox for Io<M> {
     }
 
     fn push_run(&mut self, conn: ConnId, run: Run, room: Room, mark: u64) -> Pushed {
-        let pushed = self.admit(conn, run.len as usize, Some(room));
-        if pushed == Pushed::Queued {
-            self.enqueue(conn, run, mark);
+        match self.admit(conn, run.len as usize, Some(room)) {
+            Pushed::Queued => self.enqueue(conn, run, mark),
+            refused => refused,
         }
-        pushed
     }
 
     fn push(&mut self, conn: ConnId, bytes: &[u8], mark: u64) -> Pushed {
-        let pushed = self.admit(conn, bytes.len(), Some(Room::Whole));
-        if pushed == Pushed::Queued {
-            let run = self.blocks.write_own(bytes);
-            self.enqueue(conn, run, mark);
+        match self.admit(conn, bytes.len(), Some(Room::Whole)) {
+            Pushed::Queued => {
+                let run = self.blocks.write_own(bytes);
+                self.enqueue(conn, run, mark)
+            }
+            refused => refused,
         }
-        pushed
     }
 
     fn push_always(&mut self, conn: ConnId, bytes: &[u8], mark: u64) -> Pushed {
-        let pushed = self.admit(conn, bytes.len(), None);
-        if pushed == Pushed::Queued {
-            let run = self.blocks.write_own(bytes);
-            self.enqueue(conn, run, mark);
+        match self.admit(conn, bytes.len(), None) {
+            Pushed::Queued => {
+                let run = self.blocks.write_own(bytes);
+                self.enqueue(conn, run, mark)
+            }
+            refused => refused,
         }
-        pushed
     }
 
     fn queued_bytes(&self, conn: ConnId) -> usize {
@@ -171,6 +172,7 @@ impl<M: Mail> Outbox for Io<M> {
     }
 
     fn resume(&mut self, id: ConnId) {
+        self.heard.take_if(|heard| *heard == id);
         if let Some(conn) = self.connection(id) {
             conn.flags.parked = false;
             self.schedule_input(id);
@@ -221,7 +223,7 @@ impl<M: Mail> Io<M> {
     /// Whether a push of that many bytes may be queued; without `room` whatever is queued.
     fn admit(&self, id: ConnId, bytes: usize, room: Option<Room>) -> Pushed {
         let Some(conn) = self.connections.get(id.slot, id.generation).filter(|conn| conn.takes_pushes()) else {
-            return Pushed::Gone;
+            return self.why_not(id);
         };
         let queued = conn.queue.bytes();
         // The bound is looked up only for who has something queued.
@@ -231,14 +233,25 @@ impl<M: Mail> Io<M> {
         Pushed::Queued
     }
 
+    /// Why nothing may be pushed to that connection.
+    #[cold]
+    fn why_not(&self, id: ConnId) -> Pushed {
+        match self.connections.get(id.slot, id.generation) {
+            Some(conn) if conn.phase == Phase::Open && matches!(conn.half, Half::Http(_)) => Pushed::NotOpen,
+            _ => Pushed::Gone,
+        }
+    }
+
     /// Queues a run that was admitted.
-    fn enqueue(&mut self, id: ConnId, run: Run, mark: u64) {
-        let Some(conn) = self.connections.get_mut(id.slot, id.generation) else { return };
+    fn enqueue(&mut self, id: ConnId, run: Run, mark: u64) -> Pushed {
+        let Some(conn) = self.connections.get_mut(id.slot, id.generation) else { return Pushed::Gone };
         if conn.queue.is_empty() {
             conn.progress_at = self.now;
             conn.behind_since = self.now;
         }
-        conn.queue.push(&mut self.blocks, run, mark);
+        if !conn.queue.push(&mut self.blocks, run, mark) {
+            return Pushed::Stale;
+        }
         if let Half::EventStream(half) = &mut conn.half {
             half.on_pushed(self.now);
         }
@@ -250,6 +263,7 @@ impl<M: Mail> Io<M> {
             conn.flags.in_flush = true;
             self.lists.consumers.push_back(id);
         }
+        Pushed::Queued
     }
 
     /// Queues our close frame and waits for the peer's.

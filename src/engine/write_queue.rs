@@ -64,17 +64,18 @@ impl WriteQueue {
         self.backlog.as_ref().map_or(0, |backlog| backlog.bytes.len() - backlog.start)
     }
 
-    /// Queues a run of this turn.
-    pub(super) fn push(&mut self, blocks: &mut Blocks, run: Run, mark: u64) {
-        let Some(slice) = blocks.hold(run, mark) else { return };
+    /// Queues a run of this turn. Answers false for one of an earlier turn, of which nothing is queued.
+    #[must_use]
+    pub(super) fn push(&mut self, blocks: &mut Blocks, run: Run, mark: u64) -> bool {
+        let Some(slice) = blocks.hold(run, mark) else { return false };
         if slice.len == 0 {
             blocks.release(slice);
-            return;
+            return true;
         }
         self.bytes += slice.len as usize;
         if self.first.len == 0 {
             self.first = slice;
-            return;
+            return true;
         }
         let last = self.more.back_mut().unwrap_or(&mut self.first);
         let adjacent = last.block == slice.block && last.start + last.len == slice.start;
@@ -88,11 +89,13 @@ impl WriteQueue {
         } else {
             self.more.push_back(slice);
         }
+        true
     }
 
     /// Queues an HTTP head (with whatever message comes with it). The queue was empty before: a head follows nothing.
     pub(super) fn push_head(&mut self, blocks: &mut Blocks, run: Run) {
-        self.push(blocks, run, 0);
+        let queued = self.push(blocks, run, 0);
+        debug_assert!(queued, "a head is written in the turn that queues it");
         self.head_left = u32::try_from(self.bytes).unwrap_or(u32::MAX);
     }
 
@@ -287,7 +290,7 @@ mod tests {
 
     fn push(queue: &mut WriteQueue, blocks: &mut Blocks, lane: u8, bytes: &[u8], mark: u64) {
         let run = blocks.write(Lane(lane), bytes);
-        queue.push(blocks, run, mark);
+        assert!(queue.push(blocks, run, mark));
     }
 
     #[test]
@@ -339,7 +342,7 @@ mod tests {
         );
         queue.push_head(&mut blocks, head);
         let run = blocks.write_own(&message(5, b'x'));
-        queue.push(&mut blocks, run, 1);
+        assert!(queue.push(&mut blocks, run, 1));
         queue.advance(&mut blocks, 4);
         queue.cut(&mut blocks, message_len);
         assert_eq!(

@@ -293,7 +293,7 @@ impl Reader {
                         slow.push((member, *pieces_before));
                         break;
                     }
-                    Pushed::Gone => break,
+                    Pushed::Gone | Pushed::NotOpen | Pushed::Stale => break,
                 }
             }
         }
@@ -315,7 +315,7 @@ impl Reader {
         for (index, piece) in pieces.iter().enumerate() {
             match out.push_run(member.conn, piece.run, room_for(piece.droppable), piece.end) {
                 Pushed::Queued => self.metrics.deliveries.increment(),
-                Pushed::Gone => return,
+                Pushed::Gone | Pushed::NotOpen | Pushed::Stale => return,
                 Pushed::Full => {
                     self.fall_behind(out, id, member, pieces.get(index..).unwrap_or_default());
                     return;

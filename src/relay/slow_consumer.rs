@@ -49,7 +49,7 @@ impl Reader {
                 self.unmark(conn, run.len);
                 self.shed(out, conn, droppable)
             }
-            Pushed::Gone => false,
+            Pushed::Gone | Pushed::NotOpen | Pushed::Stale => false,
         }
     }
 
@@ -90,7 +90,7 @@ impl Reader {
                 }
                 true
             }
-            Pushed::Full | Pushed::Gone => {
+            Pushed::Full | Pushed::Gone | Pushed::NotOpen | Pushed::Stale => {
                 self.unmark(conn, frame::length(&announcement));
                 false
             }
@@ -102,7 +102,7 @@ impl Reader {
         let mark = self.own_mark(conn, frame::length(bytes));
         match out.push(conn, bytes, mark) {
             Pushed::Queued => true,
-            Pushed::Gone => false,
+            Pushed::Gone | Pushed::NotOpen | Pushed::Stale => false,
             Pushed::Full => {
                 self.unmark(conn, frame::length(bytes));
                 self.cut(out, conn);

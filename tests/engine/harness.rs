@@ -76,6 +76,11 @@ impl Server {
         self.cuts.load(Ordering::Relaxed)
     }
 
+    /// Turns of all cores, with the present ones.
+    pub fn turns(&self) -> u64 {
+        self.metrics.sum(|core| core.turns.value())
+    }
+
     pub fn stop(&self) {
         self.engine.as_ref().unwrap().stopper().stop();
     }
@@ -97,6 +102,14 @@ impl Drop for Server {
             let _outcome = engine.join();
         }
     }
+}
+
+/// Runs an ignored test in a process of its own, which has to die with that message.
+pub fn dies_of(test: &str, message: &str) {
+    let mut command = std::process::Command::new(std::env::current_exe().unwrap());
+    let output = command.args(["--exact", test, "--ignored", "--nocapture"]).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && said.contains(message), "{}: {said}", output.status);
 }
 
 pub fn wait_until(what: &str, condition: impl Fn() -> bool) {

@@ -15,4 +15,5 @@ mod harness;
 mod http;
 mod service;
 mod streams;
+mod traps;
 mod websocket;

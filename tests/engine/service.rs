@@ -1,7 +1,7 @@
 //! A small protocol for driving the engine: echo, a broadcast over all cores, an event stream and a WebSocket.
 
 use std::borrow::Cow;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
@@ -38,6 +38,10 @@ pub struct Settings {
     pub dues: Arc<Mutex<Vec<(Deadline, Now)>>>,
     /// What was told of ends, in the order of each core.
     pub told: Arc<Mutex<Vec<Told>>>,
+    /// No ingest mail is taken.
+    pub takes_no_ingest: Arc<AtomicBool>,
+    /// How long after an overflow the next turn came, milliseconds and one; 0 before.
+    pub turn_after_overflow: Arc<AtomicU64>,
 }
 
 /// What a service hears of a connection's end.
@@ -67,6 +71,8 @@ impl Default for Settings {
             deadline_interval: None,
             dues: Arc::default(),
             told: Arc::default(),
+            takes_no_ingest: Arc::default(),
+            turn_after_overflow: Arc::default(),
         }
     }
 }
@@ -83,6 +89,9 @@ pub struct Demo {
     parked: Vec<ConnId>,
     deadline: Option<Deadline>,
     framed: Vec<u8>,
+    /// A run that is kept for another turn, which is against the rules.
+    kept: Option<Run>,
+    overflow_at: Option<Now>,
 }
 
 #[derive(Debug)]
@@ -176,6 +185,11 @@ impl Service for Demo {
                 self.later.push(conn);
                 Verdict::Later
             }
+            ("GET", "/early") => {
+                let pushed = out.push(conn, b"before there is a stream", 0);
+                Verdict::Respond(response(200, format!("{pushed:?}").into_bytes()))
+            }
+            ("GET", "/forgotten") => Verdict::Later,
             ("GET", "/stream") => {
                 let open = EventStreamOpen {
                     fields: vec![("Content-Type", "text/event-stream".into())],
@@ -252,8 +266,20 @@ impl Service for Demo {
             return Flow::Continue;
         }
         let mut framed = Vec::new();
-        encode_text(&mut framed, text);
+        if text == b"use what was kept" {
+            let pushed = self.kept.take().map(|run| out.push_run(conn, run, Room::Whole, 0));
+            encode_text(&mut framed, format!("{pushed:?}").as_bytes());
+        } else {
+            encode_text(&mut framed, text);
+        }
         out.push_always(conn, &framed, 0);
+        if text == b"keep" {
+            self.kept = Some(out.write_run(Lane(3), &framed));
+        }
+        if text.starts_with(b"resume and park") {
+            out.resume(conn);
+            return Flow::Park;
+        }
         if text.starts_with(b"park") {
             self.parked.push(conn);
             return Flow::Park;
@@ -264,13 +290,14 @@ impl Service for Demo {
     fn on_drained(&mut self, _out: Out<'_>, _conn: ConnId) {}
 
     fn on_overflow(&mut self, out: Out<'_>, conn: ConnId) {
+        self.overflow_at.get_or_insert(out.now());
         self.cut(out, conn);
     }
 
     fn on_alarm(&mut self, _out: Out<'_>, _conn: ConnId) {}
 
     fn takes_ingest(&self) -> bool {
-        true
+        !self.settings.takes_no_ingest.load(Ordering::Relaxed)
     }
 
     fn admits(&self) -> Admits {
@@ -289,6 +316,9 @@ impl Service for Demo {
     }
 
     fn on_turn(&mut self, out: Out<'_>) -> Work {
+        if let Some(overflow_at) = self.overflow_at.take() {
+            self.settings.turn_after_overflow.store(1 + out.now().0 - overflow_at.0, Ordering::Relaxed);
+        }
         for conn in self.later.drain(..) {
             out.respond(conn, response(200, b"later".as_slice()));
         }

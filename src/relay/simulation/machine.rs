@@ -127,9 +127,11 @@ impl Machine {
                     break;
                 };
                 let Some(mut text) = socket.inbox.pop_front() else { break };
+                // A resume in the same call cancels the park.
+                socket.parked = true;
                 let flow = node.relay.on_message(&mut node.out, conn, Message::Text(&mut text));
-                if let (Flow::Park, Some(socket)) = (flow, node.out.sockets.get_mut(&conn)) {
-                    socket.parked = true;
+                if let (Flow::Continue, Some(socket)) = (flow, node.out.sockets.get_mut(&conn)) {
+                    socket.parked = false;
                 }
             }
         }

@@ -190,6 +190,8 @@ impl SimOutbox {
 
     fn admit(&mut self, conn: ConnId, bytes: usize, room: Option<Room>) -> Result<&mut Socket, Pushed> {
         let max = room.map_or(usize::MAX, |room| self.limits.queue_bytes_max(room));
+        let is_request = self.sockets.get(&conn).is_some_and(|socket| socket.kind == Kind::Request);
+        assert!(!is_request, "nothing is pushed before its stream or WebSocket is open");
         let Some(socket) = self.open(conn) else { return Err(Pushed::Gone) };
         if !socket.unbounded && socket.queued > 0 && socket.queued.saturating_add(bytes) > max {
             return Err(Pushed::Full);
