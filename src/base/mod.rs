@@ -5,4 +5,5 @@ pub mod segment_pool;
 pub mod seldom;
 pub mod slab;
 pub mod time;
+pub mod timer_wheel;
 pub mod token_bucket;
