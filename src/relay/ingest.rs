@@ -1,7 +1,7 @@
 //! Events in: whole POST bodies, all or nothing, and single events of WebSockets, grouped by the core that owns their
 //! session (contract §3, §4).
 //!
-//! A POST is a [`Job`]: first its lines are counted (`lines.rs`), then every line is parsed, slice by slice and each job in
+//! A POST is a [`Job`]: first its lines are counted (`wire/ndjson.rs`), then every line is parsed, slice by slice and each job in
 //! its turn, so that a large body stalls nobody; only then is it [`Ready`] and handed over, batch by batch and again each in
 //! its turn, as fast as owners and consumers take it from its publisher. The 202 follows the acknowledgement of
 //! every batch, and the evictions that these owe (`session_cap.rs`). A WebSocket's events are collected during a turn and
@@ -17,13 +17,13 @@ use memchr::memchr;
 
 use crate::engine::service::{ConnId, CoreId, Response};
 use crate::wire::json::{JsonFault, JsonFaultKind};
+use crate::wire::ndjson::{LINE_COST, LineCount, is_blank};
 
 use super::barrier::Barrier;
 use super::claims::ClaimNote;
 use super::error::{Code, Fields, Refusal, json_response};
 use super::event::{Event, EventFault, Parser, Scope, SlicedParse};
 use super::inflow::LARGE_BYTES;
-use super::lines::{LINE_COST, LineCount, is_blank};
 use super::ownership::{OwnedBatch, OwnerInput, Receipt, Shared};
 use super::session_cap::{Answer, Settlement};
 

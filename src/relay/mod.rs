@@ -29,7 +29,6 @@ pub mod gather;
 pub mod index;
 pub mod inflow;
 pub mod ingest;
-mod lines;
 pub mod listing;
 pub mod owner;
 pub mod ownership;

@@ -3,6 +3,7 @@
 mod digits;
 pub mod http1;
 pub mod json;
+pub mod ndjson;
 pub mod sse;
 pub mod url;
 pub mod websocket;
