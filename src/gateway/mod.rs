@@ -76,9 +76,9 @@ impl Gateway {
         // Browsers' EventSource and WebSocket cannot set fields, so GET may carry the token in the query. One that does
         // not decode is no token.
         let query = (head.method == "GET")
-            .then(|| target.pairs().find(|pair| pair.name.as_deref() == Ok("access_token")))
+            .then(|| target.first("access_token"))
             .flatten()
-            .map(|pair| pair.value.unwrap_or(Cow::Borrowed("\0")));
+            .map(|token| token.unwrap_or(Cow::Borrowed("\0")));
         self.config.access.permits(head.field("authorization"), query.as_deref().filter(|token| !token.is_empty()))
     }
 

@@ -51,8 +51,7 @@ pub fn wanted(target: Target<'_>, last_event_id: Option<&[u8]>, bounds: AskBound
 
 /// The first value of a parameter; an empty one counts as absent.
 fn parameter<'a>(target: Target<'a>, name: &str, code: Code) -> Result<Option<Cow<'a, str>>, Refusal> {
-    let first = target.pairs().find(|pair| pair.name.as_deref() == Ok(name));
-    match first.map(|pair| pair.value) {
+    match target.first(name) {
         None => Ok(None),
         Some(Ok(value)) if value.is_empty() => Ok(None),
         Some(Ok(value)) => Ok(Some(value)),
