@@ -5,11 +5,8 @@
 
 use std::borrow::Cow;
 
-use crate::engine::service::Response;
+use crate::wire::http1::answer::{Fields, Response, json_response};
 use crate::wire::json;
-
-/// Response fields that a refusal or an answer shall carry beyond its own: the gateway's CORS fields.
-pub type Fields = Vec<(&'static str, Cow<'static, str>)>;
 
 /// Every code the relay answers with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -161,11 +158,4 @@ impl Refusal {
         body.push(b'}');
         json_response(self.code.status(), fields, body)
     }
-}
-
-/// A JSON answer under `fields`.
-#[must_use]
-pub fn json_response(status: u16, mut fields: Fields, body: impl Into<Cow<'static, [u8]>>) -> Response {
-    fields.push(("content-type", Cow::Borrowed("application/json")));
-    Response { status, fields, body: body.into(), close: false }
 }

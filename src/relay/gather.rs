@@ -11,8 +11,8 @@
 use std::collections::VecDeque;
 
 use crate::engine::service::ConnId;
+use crate::wire::http1::answer::Fields;
 
-use super::error::Fields;
 use super::peer::ByConn;
 use super::share::Sizes;
 

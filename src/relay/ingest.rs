@@ -16,12 +16,13 @@ use std::collections::{HashMap, VecDeque};
 use memchr::memchr;
 
 use crate::engine::service::{ConnId, CoreId, Response};
+use crate::wire::http1::answer::{Fields, json_response};
 use crate::wire::json::{JsonFault, JsonFaultKind};
 use crate::wire::ndjson::{LINE_COST, LineCount, is_blank};
 
 use super::barrier::Barrier;
 use super::claims::ClaimNote;
-use super::error::{Code, Fields, Refusal, json_response};
+use super::error::{Code, Refusal};
 use super::event::{Event, EventFault, Parser, Scope, SlicedParse};
 use super::inflow::LARGE_BYTES;
 use super::ownership::{OwnedBatch, OwnerInput, Receipt, Shared};

@@ -61,12 +61,13 @@ use crate::engine::service::{
     Admits, ConnId, CoreId, Ending, EventStreamOpen, Mail, Outbox, Response, WebSocketClose, Work,
 };
 use crate::ops::metrics::{CoreMetrics, Endpoint, EvictionCause, RejectionCode, Request, StatusClass};
+use crate::wire::http1::answer::{Fields, json_response};
 use crate::wire::http1::chunk::StreamFraming;
 use crate::wire::websocket::close::CloseCode;
 
 use allowance::Allowances;
 use claims::ClaimedSessions;
-use error::{Code, Fields, json_response};
+use error::Code;
 use event::Parser;
 use fanout::Delivery;
 use frames::Binding;
