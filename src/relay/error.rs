@@ -6,7 +6,7 @@
 use std::borrow::Cow;
 
 use crate::wire::http1::answer::{Fields, Response, json_response};
-use crate::wire::json;
+use crate::wire::json::ObjectWriter;
 
 /// Every code the relay answers with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -147,15 +147,12 @@ impl Refusal {
     /// The HTTP answer: `{"error":…,"detail":…,"line":…}` under `fields`.
     #[must_use]
     pub fn response(&self, fields: Fields) -> Response {
-        let mut body = Vec::with_capacity(64 + self.detail.len());
-        body.extend_from_slice(b"{\"error\":\"");
-        body.extend_from_slice(self.code.as_str().as_bytes());
-        body.extend_from_slice(b"\",\"detail\":");
-        json::write_string(&mut body, &self.detail);
+        let mut body = ObjectWriter::with_capacity(64 + self.detail.len());
+        body.string("error", self.code.as_str());
+        body.string("detail", &self.detail);
         if let Some(line) = self.line {
-            body.extend_from_slice(format!(",\"line\":{line}").as_bytes());
+            body.number("line", line);
         }
-        body.push(b'}');
-        json_response(self.code.status(), fields, body)
+        json_response(self.code.status(), fields, body.finish())
     }
 }

@@ -256,7 +256,7 @@ impl Relay {
     }
 
     fn on_subscribe(&mut self, out: &mut dyn Outbox<RelayMail>, conn: ConnId, object: Value<'_>) {
-        let id = frame::text(frame::member(object, "id"));
+        let id = object.member("id").and_then(Value::string);
         match self.subscription_asked(out.now(), conn, object, id.as_deref()) {
             Ok(wanted) => {
                 self.flush_live(out);
@@ -291,13 +291,13 @@ impl Relay {
             return Err(Refusal::new(Code::LimitExceeded, detail));
         }
         let bounds = self.ask_bounds();
-        let filter = match frame::member(object, "filter") {
+        let filter = match object.member("filter") {
             Some(filter) => stream::filter(filter.text.as_bytes(), bounds)?,
             None => Filter::everything(),
         };
-        let from = match frame::member(object, "from") {
+        let from = match object.member("from") {
             None => From::Now,
-            Some(all) if all.kind == Kind::String => match frame::text(Some(all)) {
+            Some(all) if all.kind == Kind::String => match all.string() {
                 Some(Cow::Borrowed("all")) => From::All,
                 Some(word) if word == "all" => From::All,
                 _ => return Err(invalid(stream::FROM_RULE)),
@@ -305,10 +305,10 @@ impl Relay {
             // On a WebSocket every fault of a subscribe but an exceeded limit is `invalid-filter` (§6.3).
             Some(positions) => stream::positions(positions, bounds).map_err(as_invalid_filter)?,
         };
-        let ceiling = match frame::member(object, "capture") {
+        let ceiling = match object.member("capture") {
             None => Capture::Full,
             Some(level) => {
-                let level = frame::text(Some(level)).ok_or_else(|| invalid("capture: a string"))?;
+                let level = level.string().ok_or_else(|| invalid("capture: a string"))?;
                 stream::capture(&level).map_err(as_invalid_filter)?
             }
         };
@@ -326,7 +326,7 @@ impl Relay {
     }
 
     fn on_unsubscribe(&mut self, out: &mut dyn Outbox<RelayMail>, conn: ConnId, object: Value<'_>) {
-        let Some(id) = frame::text(frame::member(object, "id")) else {
+        let Some(id) = object.member("id").and_then(Value::string) else {
             let error = frame::error(None, Code::InvalidFrame, "id: required, a string");
             self.reader.push_frame(out, conn, &error);
             return;
@@ -338,7 +338,7 @@ impl Relay {
     }
 
     fn on_roster(&mut self, out: &mut dyn Outbox<RelayMail>, conn: ConnId, object: Value<'_>) {
-        let id = frame::text(frame::member(object, "id"));
+        let id = object.member("id").and_then(Value::string);
         let refused = match &id {
             None => Some((Code::InvalidFrame, "id: required, a string")),
             Some(_) if !self.consumes(conn) => Some((Code::Unauthorized, "an emitter may not ask for the roster")),

@@ -13,7 +13,6 @@ use crate::wire::url::Target;
 use super::error::{Code, Refusal};
 use super::event::{Capture, Position};
 use super::filter::{Filter, FilterFault};
-use super::frame;
 use super::pages::Asked;
 use super::reader::Wanted;
 use super::subscription::From;
@@ -115,11 +114,13 @@ pub fn positions(value: Value<'_>, bounds: AskBounds) -> Result<From, Refusal> {
         if element.kind != Kind::Object {
             return Err(invalid("from: each position is an object"));
         }
-        let session = frame::text(frame::member(element, "session"))
+        let session = element
+            .member("session")
+            .and_then(Value::string)
             .filter(|session| !session.is_empty())
             .ok_or_else(|| invalid("from: session is a non-empty string"))?;
-        let seq = frame::member(element, "seq").and_then(ordinal).ok_or_else(|| invalid(SEQ_RULE))?;
-        let epoch = match frame::member(element, "epoch") {
+        let seq = element.member("seq").and_then(ordinal).ok_or_else(|| invalid(SEQ_RULE))?;
+        let epoch = match element.member("epoch") {
             Some(epoch) => ordinal(epoch).ok_or_else(|| invalid(EPOCH_RULE))?,
             None => 0,
         };
