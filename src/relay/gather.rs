@@ -11,9 +11,9 @@
 use std::collections::VecDeque;
 
 use crate::engine::service::ConnId;
+use crate::protocol::by_conn::ByConn;
 use crate::wire::http1::answer::Fields;
 
-use super::peer::ByConn;
 use super::share::Sizes;
 
 /// What is listed.

@@ -61,6 +61,7 @@ use crate::engine::service::{
     Admits, ConnId, CoreId, Ending, EventStreamOpen, Mail, Outbox, Response, WebSocketClose, Work,
 };
 use crate::ops::metrics::{CoreMetrics, Endpoint, EvictionCause, RejectionCode, Request, StatusClass};
+use crate::protocol::by_conn::ByConn;
 use crate::wire::http1::answer::{Fields, json_response};
 use crate::wire::http1::chunk::StreamFraming;
 use crate::wire::websocket::close::CloseCode;
@@ -79,7 +80,6 @@ use owner::{Destination, Owner};
 use ownership::{Command, OwnerInput};
 pub use ownership::{RelayMail, Shared};
 use party::Party;
-use peer::ByConn;
 use reader::{Reader, Wanted};
 use session_cap::{Answer, SessionCap, Settlement, Step};
 use slow_consumer::REASON_SHUTDOWN;

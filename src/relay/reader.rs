@@ -11,6 +11,7 @@ use std::sync::atomic::Ordering;
 
 use crate::engine::service::{ConnId, CoreId, Outbox, Unsent, WebSocketClose, Work};
 use crate::ops::metrics::CoreMetrics;
+use crate::protocol::by_conn::ByConn;
 use crate::wire::websocket::close::CloseCode;
 
 use super::class::{ClassId, ClassKey, Classes, Member};
@@ -19,7 +20,7 @@ use super::filter::Filter;
 use super::frames::{Binding, Frames};
 use super::ownership::{OwnerInput, RelayMail, Shared, SubRef};
 use super::pages::{Cursor, PageMemory, Phase};
-use super::peer::{ByConn, OWN_MARK, OwnPositions, Peer};
+use super::peer::{OWN_MARK, OwnPositions, Peer};
 use super::slow_consumer::REASON_SHUTDOWN;
 use super::subscription::{self, Covered, From, Place, Replay, Subscription, Subscriptions};
 
