@@ -5,3 +5,4 @@
 //! whom is its protocol's, which hands in its own types. What only one protocol needs stays in that protocol.
 
 pub mod by_conn;
+pub mod owners;

@@ -174,7 +174,7 @@ impl Ingest {
 
     /// Takes a body in.
     pub fn begin(&mut self, shared: &Shared, conn: ConnId, kind: BodyKind, body: Vec<u8>, fields: Fields) {
-        let batches = (0..shared.cores()).map(|_| Batches::new()).collect();
+        let batches = (0..shared.owners.cores()).map(|_| Batches::new()).collect();
         let number = self.next_job;
         self.next_job += 1;
         self.jobs.push_back(Job {
@@ -424,7 +424,7 @@ const BLANK: EventFault = EventFault::Json(JsonFault { kind: JsonFaultKind::Empt
 
 /// The owner that orders this event.
 fn owner_of(shared: &Shared, event: &Event<'_>) -> CoreId {
-    shared.owner_of(event.session().unwrap_or_else(|| event.agent()))
+    shared.owners.owner_of(event.session().unwrap_or_else(|| event.agent()))
 }
 
 /// The last batch, or a new one if that is full.

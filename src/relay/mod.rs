@@ -131,7 +131,7 @@ impl Relay {
         Self {
             core,
             parser: Parser::new(shared.fingerprinter.clone()),
-            ingest: Ingest::new(shared.cores()),
+            ingest: Ingest::new(shared.owners.cores()),
             allowances: Allowances::new(shared.limits.allowance_bytes()),
             session_cap: SessionCap::default(),
             owner: Owner::new(core, Arc::clone(&shared), Arc::clone(&metrics)),
@@ -161,7 +161,7 @@ impl Relay {
     /// Whether a subscription is refused because it would make all connections together keep too much.
     #[must_use]
     pub fn refuses_to_remember(&self, wanted: &Wanted, now: Now) -> bool {
-        self.shared.refuses_to_remember(wanted.footprint(self.shared.cores()), now)
+        self.shared.refuses_to_remember(wanted.footprint(self.shared.owners.cores()), now)
     }
 
     /// The bounds of what a subscription may ask for.
@@ -240,12 +240,12 @@ impl Relay {
         {
             let conn = *conn;
             let before = claims.bytes();
-            let mut by_owner: Vec<Vec<Box<str>>> = vec![Vec::new(); self.shared.cores()];
+            let mut by_owner: Vec<Vec<Box<str>>> = vec![Vec::new(); self.shared.owners.cores()];
             while left > 0
                 && let Some(session) = claims.pop_oldest()
             {
                 left -= 1;
-                let owner = self.shared.owner_of(&session);
+                let owner = self.shared.owners.owner_of(&session);
                 if let Some(sessions) = by_owner.get_mut(usize::from(owner.0)) {
                     sessions.push(Box::from(&*session));
                 }
@@ -426,7 +426,7 @@ impl Relay {
             RelayMail::Gather(ask) => self.listings.push(from, ask, self.shared.limits.listing_bytes_max()),
             RelayMail::Gathered(part) => {
                 let bytes_max = self.shared.limits.listing_bytes_max();
-                match self.gatherings.take(part, self.shared.cores(), bytes_max) {
+                match self.gatherings.take(part, self.shared.owners.cores(), bytes_max) {
                     Some(Next::Ask(ask)) => self.ask_all(out, ask),
                     Some(Next::Answer(answered)) => self.answer_gathered(out, answered),
                     None => {}
@@ -447,7 +447,7 @@ impl Relay {
             match (destination, mail) {
                 (Destination::Core(core), mail) => self.send_to_core(out, core, mail),
                 (Destination::Cores(cores), RelayMail::Fanout(fanout)) => {
-                    for core in self.shared.every_core().filter(|core| cores & (1 << core.0) != 0) {
+                    for core in cores.iter() {
                         self.send_to_core(out, core, RelayMail::Fanout(Arc::clone(&fanout)));
                     }
                 }
@@ -483,7 +483,7 @@ impl Relay {
             self.send_to_owner(out, to, input);
         }
         for (conn, session) in std::mem::take(&mut self.lapsed) {
-            let owner = self.shared.owner_of(&session);
+            let owner = self.shared.owners.owner_of(&session);
             let sessions = vec![Box::from(&*session)];
             self.send_to_owner(out, owner, OwnerInput::Unclaim { conn, sessions });
         }
@@ -573,13 +573,13 @@ impl Relay {
 
     /// Begins the next answer that every core has a part of.
     fn gather(&mut self, out: &mut dyn Outbox<RelayMail>) {
-        if let Some(ask) = self.gatherings.begin(self.shared.cores()) {
+        if let Some(ask) = self.gatherings.begin(self.shared.owners.cores()) {
             self.ask_all(out, ask);
         }
     }
 
     fn ask_all(&mut self, out: &mut dyn Outbox<RelayMail>, ask: Ask) {
-        for core in self.shared.every_core() {
+        for core in self.shared.owners.every_core() {
             self.send_to_core(out, core, RelayMail::Gather(ask));
         }
     }

@@ -203,7 +203,7 @@ impl Relay {
             self.reader.push_frame(out, conn, &error);
             return;
         }
-        let owner = self.shared.owner_of(event.session().unwrap_or_default());
+        let owner = self.shared.owners.owner_of(event.session().unwrap_or_default());
         let tick = self.shared.take_ticks(1);
         self.await_answer(conn);
         self.commands.push((owner, Command { batch, tick, sender: conn }));
@@ -313,7 +313,7 @@ impl Relay {
             }
         };
         let wanted = Wanted { filter, ceiling, from, live: true, id: Some(id.into()) };
-        let weight = wanted.footprint(self.shared.cores());
+        let weight = wanted.footprint(self.shared.owners.cores());
         let bytes_max = self.shared.limits.connection_remembered_bytes_max();
         if self.reader.peer(conn).is_some_and(|peer| peer.weight + weight > bytes_max) {
             let detail = format!("{bytes_max} bytes: what the subscriptions of one connection may hold together");
