@@ -11,7 +11,6 @@
 //! session cap → 202.
 
 pub mod allowance;
-pub mod barrier;
 pub mod buffer;
 pub mod capture;
 pub mod claims;
