@@ -6,4 +6,5 @@
 
 pub mod barrier;
 pub mod by_conn;
+pub mod inflow;
 pub mod owners;

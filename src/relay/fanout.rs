@@ -9,12 +9,12 @@ use std::sync::Arc;
 
 use crate::engine::service::{ConnId, CoreId, Outbox, Pushed, Run};
 use crate::limits::{CLOSING_NAME_BYTES_MAX, Room};
+use crate::protocol::inflow::Slice;
 
 use super::class::{ClassId, ClassKey, Member, PIECES_KEPT, Piece};
 use super::event::{Capture, Event, Position, Severity};
 use super::frame;
 use super::frames::Binding;
-use super::inflow::Slice;
 use super::ownership::{Fanout, RelayMail, SessionNote, SubRef};
 use super::reader::Reader;
 use super::slow_consumer::room_for;
@@ -48,7 +48,7 @@ impl Reader {
         let except = fanout.except.and_then(|(core, conn)| (core == self.core).then_some(conn));
         let (mut candidates, mut hits) = (Vec::new(), Vec::new());
         let events = fanout.batch.len();
-        while let Some(index) = slice.next_event(events) {
+        while let Some(index) = slice.next_item(events) {
             let event = fanout.batch.event(index);
             candidates.clear();
             self.classes.candidates(&event, &mut candidates);

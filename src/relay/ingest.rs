@@ -21,10 +21,10 @@ use crate::wire::http1::answer::{Fields, json_response};
 use crate::wire::json::{JsonFault, JsonFaultKind};
 use crate::wire::ndjson::{LINE_COST, LineCount, is_blank};
 
+use super::LARGE_BYTES;
 use super::claims::ClaimNote;
 use super::error::{Code, Refusal};
 use super::event::{Event, EventFault, Parser, Scope, SlicedParse};
-use super::inflow::LARGE_BYTES;
 use super::ownership::{OwnedBatch, OwnerInput, Receipt, Shared};
 use super::session_cap::{Answer, Settlement};
 

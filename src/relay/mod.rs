@@ -26,7 +26,6 @@ pub mod frame;
 pub mod frames;
 pub mod gather;
 pub mod index;
-pub mod inflow;
 pub mod ingest;
 pub mod listing;
 pub mod owner;
@@ -61,6 +60,7 @@ use crate::engine::service::{
 };
 use crate::ops::metrics::{CoreMetrics, Endpoint, EvictionCause, RejectionCode, Request, StatusClass};
 use crate::protocol::by_conn::ByConn;
+use crate::protocol::inflow::{Inflow, Pace};
 use crate::wire::http1::answer::{Fields, json_response};
 use crate::wire::http1::chunk::StreamFraming;
 use crate::wire::websocket::close::CloseCode;
@@ -72,7 +72,6 @@ use event::Parser;
 use fanout::Delivery;
 use frames::Binding;
 use gather::{Answered, Ask, Asker, Gatherings, Next};
-use inflow::{Inflow, LARGE_BYTES};
 use ingest::{BodyKind, Ingest, Parsed};
 use listing::Listings;
 use owner::{Destination, Owner};
@@ -84,6 +83,12 @@ use session_cap::{Answer, SessionCap, Settlement, Step};
 use slow_consumer::REASON_SHUTDOWN;
 use socket::LargeMessage;
 use stream::AskBounds;
+
+/// Looks at subscriptions served singly that one turn has for events; few in tests, so that the simulation meets its edges.
+const LOOKS_PER_TURN: usize = if cfg!(test) { 24 } else { 32 << 10 };
+
+/// Events from this size on have a turn of their own at each station.
+const LARGE_BYTES: usize = if cfg!(test) { 2 << 10 } else { 1 << 20 };
 
 /// Settlements gone on with in one go before the turn moves on to its flush.
 const SETTLEMENTS_PER_TURN: usize = 512;
@@ -102,7 +107,7 @@ pub struct Relay {
     allowances: Allowances,
     session_cap: SessionCap,
     owner: Owner,
-    inflow: Inflow,
+    inflow: Inflow<RelayMail>,
     reader: Reader,
     parties: ByConn<Party>,
     /// Response fields of event streams that are being registered.
@@ -134,7 +139,7 @@ impl Relay {
             allowances: Allowances::new(shared.limits.allowance_bytes()),
             session_cap: SessionCap::default(),
             owner: Owner::new(core, Arc::clone(&shared), Arc::clone(&metrics)),
-            inflow: Inflow::default(),
+            inflow: Inflow::new(Pace { looks_per_turn: LOOKS_PER_TURN, large_bytes: LARGE_BYTES }),
             reader: Reader::new(core, Arc::clone(&shared), Arc::clone(&metrics)),
             parties: ByConn::default(),
             opening: ByConn::default(),

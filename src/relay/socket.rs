@@ -14,7 +14,6 @@ use crate::ops::metrics::CommandOutcome;
 use crate::wire::json::{self, Kind, Value};
 use crate::wire::websocket::close::CloseCode;
 
-use super::Relay;
 use super::claims::{ClaimNote, ClaimedSessions};
 use super::discovery;
 use super::error::{Code, Refusal};
@@ -23,13 +22,13 @@ use super::filter::Filter;
 use super::frame::{self, ClientFrame};
 use super::frames::Binding;
 use super::gather::Asker;
-use super::inflow::LARGE_BYTES;
 use super::ingest::PARSE_BYTES_PER_TURN;
 use super::ownership::{Command, REMEMBERS_TOO_MUCH, RelayMail};
 use super::party::{Hello, HelloFault, Party};
 use super::reader::Wanted;
 use super::stream;
 use super::subscription::From;
+use super::{LARGE_BYTES, Relay};
 
 /// A message that takes several turns to be read.
 #[derive(Debug)]
