@@ -6,5 +6,6 @@
 
 pub mod barrier;
 pub mod by_conn;
+pub mod gather;
 pub mod inflow;
 pub mod owners;

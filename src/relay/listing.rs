@@ -14,7 +14,7 @@ use crate::limits::LISTED_NAME_BYTES_MAX;
 use crate::protocol::by_conn::ByConn;
 use crate::wire::json;
 
-use super::gather::{Ask, List, Part};
+use super::lists::{Ask, List, Part};
 use super::party::{Party, Portion};
 use super::share::Sizes;
 

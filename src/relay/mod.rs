@@ -24,10 +24,10 @@ pub mod fanout;
 pub mod filter;
 pub mod frame;
 pub mod frames;
-pub mod gather;
 pub mod index;
 pub mod ingest;
 pub mod listing;
+pub mod lists;
 pub mod owner;
 pub mod ownership;
 pub mod pages;
@@ -60,6 +60,7 @@ use crate::engine::service::{
 };
 use crate::ops::metrics::{CoreMetrics, Endpoint, EvictionCause, RejectionCode, Request, StatusClass};
 use crate::protocol::by_conn::ByConn;
+use crate::protocol::gather::{Gatherings, Next};
 use crate::protocol::inflow::{Inflow, Pace};
 use crate::wire::http1::answer::{Fields, json_response};
 use crate::wire::http1::chunk::StreamFraming;
@@ -71,9 +72,9 @@ use error::Code;
 use event::Parser;
 use fanout::Delivery;
 use frames::Binding;
-use gather::{Answered, Ask, Asker, Gatherings, Next};
 use ingest::{BodyKind, Ingest, Parsed};
 use listing::Listings;
+use lists::{Ask, Asker, Listed};
 use owner::{Destination, Owner};
 use ownership::{Command, OwnerInput};
 pub use ownership::{RelayMail, Shared};
@@ -112,7 +113,7 @@ pub struct Relay {
     parties: ByConn<Party>,
     /// Response fields of event streams that are being registered.
     opening: ByConn<Fields>,
-    gatherings: Gatherings,
+    gatherings: Gatherings<Listed>,
     listings: Listings,
     metrics: Arc<CoreMetrics>,
     /// Large messages of WebSockets, first to last.
@@ -209,7 +210,7 @@ impl Relay {
 
     /// `GET /connections`: answered once every core has told its part.
     pub fn on_connections(&mut self, conn: ConnId, fields: Fields) {
-        self.gatherings.push(conn, Asker::Connections(fields));
+        self.list_for(conn, Asker::Connections(fields));
     }
 
     // ── what the engine tells ──
@@ -428,14 +429,11 @@ impl Relay {
                 self.session_cap.evicted(&self.shared, done);
             }
             RelayMail::Gather(ask) => self.listings.push(from, ask, self.shared.limits.listing_bytes_max()),
-            RelayMail::Gathered(part) => {
-                let bytes_max = self.shared.limits.listing_bytes_max();
-                match self.gatherings.take(part, self.shared.owners.cores(), bytes_max) {
-                    Some(Next::Ask(ask)) => self.ask_all(out, ask),
-                    Some(Next::Answer(answered)) => self.answer_gathered(out, answered),
-                    None => {}
-                }
-            }
+            RelayMail::Gathered(part) => match self.gatherings.take(part, self.shared.owners.cores()) {
+                Some(Next::Ask(ask)) => self.ask_all(out, ask),
+                Some(Next::Answer(conn, listed)) => self.answer_gathered(out, conn, listed),
+                None => {}
+            },
         }
     }
 
@@ -575,6 +573,11 @@ impl Relay {
         }
     }
 
+    /// A connection asks for a list.
+    fn list_for(&mut self, conn: ConnId, asker: Asker) {
+        self.gatherings.push(conn, Listed::new(asker, self.shared.limits.listing_bytes_max()));
+    }
+
     /// Begins the next answer that every core has a part of.
     fn gather(&mut self, out: &mut dyn Outbox<RelayMail>) {
         if let Some(ask) = self.gatherings.begin(self.shared.owners.cores()) {
@@ -597,8 +600,8 @@ impl Relay {
         }
     }
 
-    fn answer_gathered(&mut self, out: &mut dyn Outbox<RelayMail>, answered: Answered) {
-        let Answered { conn, asker, entries, truncated } = answered;
+    fn answer_gathered(&mut self, out: &mut dyn Outbox<RelayMail>, conn: ConnId, listed: Listed) {
+        let Listed { asker, entries, truncated, .. } = listed;
         match asker {
             Asker::Roster(id) => {
                 self.reader.push_frame(out, conn, &frame::roster(&id, &entries, truncated));

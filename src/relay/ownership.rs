@@ -31,7 +31,7 @@ use super::claims::{ClaimNote, Control};
 use super::error::Code;
 use super::event::{Batch, Fingerprinter, Position};
 use super::filter::Filter;
-use super::gather::{Ask, Part};
+use super::lists::{Ask, Part};
 use super::pages::{Page, PageRequest};
 
 /// A published oldest tick that stands for "no session here".

@@ -5,7 +5,7 @@ use crate::wire::json::{self, Value};
 
 use super::claims::{ClaimedSessions, Control};
 use super::error::Code;
-use super::gather::List;
+use super::lists::List;
 
 /// What a party may do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -21,8 +21,8 @@ use super::event::{Batch, Capture, Event, EventFault, Scope, SlicedParse};
 use super::filter::Filter;
 use super::frame::{self, ClientFrame};
 use super::frames::Binding;
-use super::gather::Asker;
 use super::ingest::PARSE_BYTES_PER_TURN;
+use super::lists::Asker;
 use super::ownership::{Command, REMEMBERS_TOO_MUCH, RelayMail};
 use super::party::{Hello, HelloFault, Party};
 use super::reader::Wanted;
@@ -349,7 +349,7 @@ impl Relay {
         }
         let id = id.unwrap_or_default().into();
         self.await_answer(conn);
-        self.gatherings.push(conn, Asker::Roster(id));
+        self.list_for(conn, Asker::Roster(id));
     }
 }
 
