@@ -1,5 +1,6 @@
 //! Containers and values: no I/O, no protocol, no clock.
 
+pub mod buckets;
 pub mod footprint;
 pub mod segment_pool;
 pub mod seldom;

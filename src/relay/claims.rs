@@ -8,11 +8,11 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
+use crate::base::buckets::shrink;
 use crate::base::footprint;
 use crate::engine::service::{ConnId, CoreId};
 use crate::wire::json::{self, Kind};
 
-use super::index::shrink;
 use super::ownership::Claimant;
 
 /// `capabilities.control` of a hello as written; one text, however many claims refer to it. Read when a command comes, which
