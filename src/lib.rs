@@ -6,9 +6,10 @@
 //! 2. [`wire`]: codecs, bytes ⇄ values, sans-IO.
 //! 3. [`ops`]: configuration, authentication, metrics, logging: values for the operator.
 //! 4. [`engine`]: the only code that knows `mio`; [`engine::service`] is the seam to what stands above.
-//! 5. [`relay`]: the activity relay, a state machine per core that sees only the seam.
-//! 6. [`gateway`]: routes, CORS and refusals; hands a connection to its protocol.
-//! 7. [`server`]: the composition root, which alone knows everybody.
+//! 5. [`protocol`]: what every protocol is made of; sees only the seam.
+//! 6. [`relay`]: the activity relay, a state machine per core that sees the seam and what protocols are made of.
+//! 7. [`gateway`]: routes, CORS and refusals; hands a connection to its protocol.
+//! 8. [`server`]: the composition root, which alone knows everybody.
 
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::print_stdout, clippy::print_stderr))]
 
@@ -17,6 +18,7 @@ pub mod engine;
 pub mod gateway;
 pub mod limits;
 pub mod ops;
+pub mod protocol;
 pub mod relay;
 pub mod server;
 pub mod wire;

@@ -99,6 +99,9 @@ pub const FRAGMENTS_MAX: usize = 65_536;
 pub const PING_INTERVAL: Duration = Duration::from_secs(30);
 /// A core that did not run for so long, beyond what it meant to sleep, stood still: the silence of WebSocket peers counts anew.
 pub const STANDSTILL_MIN: Duration = Duration::from_secs(2);
+/// How late a timer of a connection may come, milliseconds. Heartbeats and time limits are hundreds of times longer, and a core
+/// that has timers pending wakes at most 125 times a second for them.
+pub const TIMER_TICK_MS: u64 = 8;
 /// Silence after which a WebSocket peer is dropped; and so is any connection whose peer has acknowledged nothing, or taken nothing
 /// of what waits for it, for so long (`TCP_USER_TIMEOUT`).
 pub const PEER_SILENCE_MAX: Duration = Duration::from_secs(90);

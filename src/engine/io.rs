@@ -14,21 +14,24 @@ use std::time::SystemTime;
 
 use crate::base::slab::Slab;
 use crate::base::time::{Deadline, Now};
+use crate::base::timer_wheel::TimerWheel;
 use crate::engine::blocks::Blocks;
 use crate::engine::connection::{Connection, Farewell, Half, NEVER, Phase};
 use crate::engine::mailbox::Mailbox;
 use crate::engine::process::{Favour, Process};
 use crate::engine::service::{ConnId, CoreId, Ending, Mail, Response, WebSocketUpgrade};
 use crate::engine::socket::Socket;
-use crate::engine::timer_wheel::TimerWheel;
 use crate::engine::websocket::WebSocket;
-use crate::limits::{CLOSE_TIME, DISCARD_TIME, RECEIVE_BYTES_FREE};
+use crate::limits::{CLOSE_TIME, DISCARD_TIME, RECEIVE_BYTES_FREE, TIMER_TICK_MS};
 use crate::ops::metrics::CoreMetrics;
 use crate::wire::http1::response::{ReplyTo, encode_interim_continue, encode_response, encode_switch_to_websocket};
 use crate::wire::http1::{Date, Version};
 
 /// The buffer for what is about to be queued keeps no more room than this.
 const SCRATCH_BYTES_KEPT: usize = 64 << 10;
+
+/// The timers of one core's connections.
+pub(super) type Wheel = TimerWheel<ConnId, TIMER_TICK_MS>;
 
 /// See the module.
 #[derive(Debug)]
@@ -45,7 +48,7 @@ pub(super) struct Io<M> {
     pub(super) metrics: Arc<CoreMetrics>,
     pub(super) connections: Slab<Connection>,
     pub(super) blocks: Blocks,
-    pub(super) wheel: TimerWheel<ConnId>,
+    pub(super) wheel: Wheel,
     pub(super) mailbox: Mailbox<M>,
     pub(super) lists: Lists,
     /// The process drains: every answer is the last of its connection.
@@ -100,7 +103,7 @@ impl<M: Mail> Io<M> {
             metrics,
             connections: Slab::new(),
             blocks: Blocks::default(),
-            wheel: TimerWheel::new(),
+            wheel: Wheel::new(),
             mailbox,
             lists: Lists::default(),
             draining: false,
@@ -395,7 +398,7 @@ fn encode_last_response(out: &mut Vec<u8>, date: Date, response: &Response) {
     encode_response(out, to, date, response.status, &response.fields, &response.body);
 }
 
-pub(super) fn arm(wheel: &mut TimerWheel<ConnId>, conn: &mut Connection, id: ConnId) {
+pub(super) fn arm(wheel: &mut Wheel, conn: &mut Connection, id: ConnId) {
     let next = conn.timers.next();
     if next < conn.timers.armed {
         conn.timers.armed = next;

@@ -49,7 +49,6 @@ mod receiving;
 mod reception;
 pub mod service;
 mod socket;
-pub mod timer_wheel;
 mod token;
 mod websocket;
 mod write_queue;

@@ -99,12 +99,14 @@
 //!   `on_gone` does not come.
 //!
 
-use std::borrow::Cow;
 use std::time::{Duration, SystemTime};
 
 use crate::base::time::{Deadline, Now};
 use crate::limits::Room;
 use crate::wire::http1::RequestHead;
+use crate::wire::http1::answer::Fields;
+
+pub use crate::wire::http1::answer::Response;
 
 /// A connection of one core: a slot and its generation, so that a stale id misses instead of hitting a stranger.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -222,7 +224,7 @@ pub struct WebSocketUpgrade {
     /// `Sec-WebSocket-Accept`.
     pub accept: [u8; 28],
     /// Further response fields.
-    pub fields: Vec<(&'static str, Cow<'static, str>)>,
+    pub fields: Fields,
     /// Bytes of one message; over it close code 1009.
     pub message_bytes_max: usize,
     /// Bytes of the first message, if that is less; over it the service hears [`Message::TooLarge`].
@@ -233,24 +235,11 @@ pub struct WebSocketUpgrade {
     pub silence_max: Duration,
 }
 
-/// An HTTP answer. The engine adds `Content-Length`, `Connection` where needed, and the `Date` is left out.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Response {
-    /// Status code.
-    pub status: u16,
-    /// Fields, without `Content-Length` and `Connection`.
-    pub fields: Vec<(&'static str, Cow<'static, str>)>,
-    /// The body; not sent in answer to HEAD, though its length is.
-    pub body: Cow<'static, [u8]>,
-    /// Close the connection once this is written.
-    pub close: bool,
-}
-
 /// How an event stream opens.
 #[derive(Debug, Clone)]
 pub struct EventStreamOpen {
     /// Fields beyond status line and framing (`Content-Type` among them).
-    pub fields: Vec<(&'static str, Cow<'static, str>)>,
+    pub fields: Fields,
     /// First message, unframed (for example `: open\n\n`), sent with the head.
     pub first: &'static [u8],
     /// What goes out after `heartbeat_interval` of silence, unframed.

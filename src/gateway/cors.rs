@@ -5,8 +5,8 @@ use std::borrow::Cow;
 
 use crate::engine::service::Response;
 use crate::ops::origins::Origins;
-use crate::relay::error::Fields;
 use crate::wire::http1::RequestHead;
+use crate::wire::http1::answer::Fields;
 
 use super::routes::Path;
 

@@ -24,10 +24,11 @@ use crate::ops::auth::Access;
 use crate::ops::hosts::Hosts;
 use crate::ops::metrics::{self, Metrics};
 use crate::ops::origins::Origins;
-use crate::relay::error::{Code, Fields, Refusal, json_response};
+use crate::relay::error::{Code, Refusal};
 use crate::relay::ingest::BodyKind;
 use crate::relay::ownership::REMEMBERS_TOO_MUCH;
 use crate::relay::{Relay, RelayMail, discovery, stream};
+use crate::wire::http1::answer::{Fields, json_response};
 use crate::wire::http1::chunk::StreamFraming;
 use crate::wire::http1::{Framing, RequestHead};
 use crate::wire::url::{Target, authority};
@@ -77,9 +78,9 @@ impl Gateway {
         // Browsers' EventSource and WebSocket cannot set fields, so GET may carry the token in the query. One that does
         // not decode is no token.
         let query = (head.method == "GET")
-            .then(|| target.pairs().find(|pair| pair.name.as_deref() == Ok("access_token")))
+            .then(|| target.first("access_token"))
             .flatten()
-            .map(|pair| pair.value.unwrap_or(Cow::Borrowed("\0")));
+            .map(|token| token.unwrap_or(Cow::Borrowed("\0")));
         self.config.access.permits(head.field("authorization"), query.as_deref().filter(|token| !token.is_empty()))
     }
 

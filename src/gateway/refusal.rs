@@ -4,7 +4,8 @@ use std::borrow::Cow;
 
 use crate::engine::service::{HttpFault, Response};
 use crate::limits::HEADER_FIELDS_MAX;
-use crate::relay::error::{Code, Fields, Refusal};
+use crate::relay::error::{Code, Refusal};
+use crate::wire::http1::answer::Fields;
 
 /// Seconds after which a refused client may come back.
 const RETRY_AFTER: &str = "1";

@@ -8,12 +8,11 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
+use crate::base::buckets::shrink;
 use crate::base::footprint;
 use crate::engine::service::{ConnId, CoreId};
 use crate::wire::json::{self, Kind};
 
-use super::frame;
-use super::index::shrink;
 use super::ownership::Claimant;
 
 /// `capabilities.control` of a hello as written; one text, however many claims refer to it. Read when a command comes, which
@@ -38,9 +37,8 @@ impl Control {
     #[must_use]
     pub fn accepts(&self, kind: &str) -> bool {
         let Some(document) = self.as_str().and_then(|text| json::scan(text.as_bytes()).ok()) else { return false };
-        let declared = frame::member(document.root, "accepts").filter(|accepts| accepts.kind == Kind::Array);
-        let kinds: Option<Vec<_>> =
-            declared.and_then(|accepts| accepts.elements().map(|kind| frame::text(Some(kind))).collect());
+        let declared = document.root.member("accepts").filter(|accepts| accepts.kind == Kind::Array);
+        let kinds: Option<Vec<_>> = declared.and_then(|accepts| accepts.elements().map(|kind| kind.string()).collect());
         kinds.is_some_and(|kinds| kinds.iter().any(|declared| **declared == *kind))
     }
 }

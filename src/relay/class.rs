@@ -11,6 +11,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use crate::base::buckets::shrink;
 use crate::base::footprint;
 use crate::base::slab::Slab;
 use crate::engine::service::{ConnId, CoreId, Run};
@@ -18,7 +19,7 @@ use crate::engine::service::{ConnId, CoreId, Run};
 use super::event::{Capture, Event};
 use super::filter::Filter;
 use super::frames::Binding;
-use super::index::{Index, shrink};
+use super::index::Index;
 use super::ownership::SubRef;
 use super::position_log::PositionLog;
 

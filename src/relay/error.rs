@@ -5,11 +5,8 @@
 
 use std::borrow::Cow;
 
-use crate::engine::service::Response;
-use crate::wire::json;
-
-/// Response fields that a refusal or an answer shall carry beyond its own: the gateway's CORS fields.
-pub type Fields = Vec<(&'static str, Cow<'static, str>)>;
+use crate::wire::http1::answer::{Fields, Response, json_response};
+use crate::wire::json::ObjectWriter;
 
 /// Every code the relay answers with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -150,22 +147,12 @@ impl Refusal {
     /// The HTTP answer: `{"error":…,"detail":…,"line":…}` under `fields`.
     #[must_use]
     pub fn response(&self, fields: Fields) -> Response {
-        let mut body = Vec::with_capacity(64 + self.detail.len());
-        body.extend_from_slice(b"{\"error\":\"");
-        body.extend_from_slice(self.code.as_str().as_bytes());
-        body.extend_from_slice(b"\",\"detail\":");
-        json::write_string(&mut body, &self.detail);
+        let mut body = ObjectWriter::with_capacity(64 + self.detail.len());
+        body.string("error", self.code.as_str());
+        body.string("detail", &self.detail);
         if let Some(line) = self.line {
-            body.extend_from_slice(format!(",\"line\":{line}").as_bytes());
+            body.number("line", line);
         }
-        body.push(b'}');
-        json_response(self.code.status(), fields, body)
+        json_response(self.code.status(), fields, body.finish())
     }
-}
-
-/// A JSON answer under `fields`.
-#[must_use]
-pub fn json_response(status: u16, mut fields: Fields, body: impl Into<Cow<'static, [u8]>>) -> Response {
-    fields.push(("content-type", Cow::Borrowed("application/json")));
-    Response { status, fields, body: body.into(), close: false }
 }

@@ -7,14 +7,14 @@
 
 use std::sync::Arc;
 
-use crate::engine::service::{ConnId, Outbox, Pushed, Run};
+use crate::engine::service::{ConnId, CoreId, Outbox, Pushed, Run};
 use crate::limits::{CLOSING_NAME_BYTES_MAX, Room};
+use crate::protocol::inflow::Slice;
 
 use super::class::{ClassId, ClassKey, Member, PIECES_KEPT, Piece};
 use super::event::{Capture, Event, Position, Severity};
 use super::frame;
 use super::frames::Binding;
-use super::inflow::Slice;
 use super::ownership::{Fanout, SessionNote, SubRef};
 use super::reader::Reader;
 use super::slow_consumer::room_for;
@@ -45,11 +45,10 @@ impl Reader {
     /// Delivers what an owner fanned out, on from where the slice stands and as far as it goes.
     pub fn fan_out(&mut self, out: &mut dyn Outbox, fanout: &Fanout, slice: &mut Slice) -> Delivery {
         self.note_arrival(fanout.owner, fanout.arrival);
-        let bit = 1u64 << fanout.owner.0;
         let except = fanout.except.and_then(|(core, conn)| (core == self.core).then_some(conn));
         let (mut candidates, mut hits) = (Vec::new(), Vec::new());
         let events = fanout.batch.len();
-        while let Some(index) = slice.next_event(events) {
+        while let Some(index) = slice.next_item(events) {
             let event = fanout.batch.event(index);
             candidates.clear();
             self.classes.candidates(&event, &mut candidates);
@@ -60,7 +59,7 @@ impl Reader {
             self.frames.next_event(Some((fanout.owner, fanout.arrival)));
             hits.clear();
             for &id in &candidates {
-                slice.spend(self.match_class(out, id, &event, bit, except, &mut hits));
+                slice.spend(self.match_class(out, id, &event, fanout.owner, except, &mut hits));
             }
             if !hits.is_empty() {
                 let note = fanout.notes.get(index).copied().unwrap_or_default();
@@ -97,7 +96,7 @@ impl Reader {
         out: &mut dyn Outbox,
         id: ClassId,
         event: &Event<'_>,
-        owner: u64,
+        owner: CoreId,
         except: Option<ConnId>,
         hits: &mut Vec<Hit>,
     ) -> usize {
@@ -111,7 +110,7 @@ impl Reader {
             let Some(subscription) = self.subscriptions.get(sub) else { continue };
             // Live-only events have no place in a replay, so they need not wait for its end.
             let due = match event.session() {
-                Some(_) => subscription.live & owner != 0,
+                Some(_) => subscription.live.contains(owner),
                 None => subscription.replay.as_ref().is_none_or(|replay| replay.live),
             };
             if due && Some(subscription.conn) != except {

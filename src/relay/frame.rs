@@ -3,11 +3,10 @@
 //!
 //! Every encoder answers the bytes that leave, framed for the binding. Knows no connection and no state.
 
-use std::borrow::Cow;
 use std::fmt::Write as _;
 
 use crate::wire::http1::chunk::StreamFraming;
-use crate::wire::json::{self, Kind, Value};
+use crate::wire::json::{self, ObjectWriter, Value};
 use crate::wire::{sse, websocket};
 
 use super::error::Code;
@@ -33,33 +32,15 @@ impl<'a> ClientFrame<'a> {
     /// What frame this object is, by its `type`; of repeated members the first counts.
     #[must_use]
     pub fn of(object: Value<'a>) -> Self {
-        let Some(kind) = text(member(object, "type")) else { return Self::Other };
+        let Some(kind) = object.member("type").and_then(Value::string) else { return Self::Other };
         match &*kind {
             "subscribe" => Self::Subscribe(object),
             "unsubscribe" => Self::Unsubscribe(object),
-            "ping" => Self::Ping(member(object, "t").map(|value| value.text)),
+            "ping" => Self::Ping(object.member("t").map(|value| value.text)),
             "roster" => Self::Roster(object),
             _ => Self::Other,
         }
     }
-}
-
-/// The first member of that name.
-#[must_use]
-pub fn member<'a>(object: Value<'a>, name: &str) -> Option<Value<'a>> {
-    object.members().find(|member| json::unescape(member.name).is_ok_and(|found| found == name)).map(|m| m.value)
-}
-
-/// The first member of that name, unless it is null.
-#[must_use]
-pub fn present<'a>(object: Value<'a>, name: &str) -> Option<Value<'a>> {
-    member(object, name).filter(|value| value.kind != Kind::Null)
-}
-
-/// A string value's text; nothing for any other kind, or a lone surrogate.
-#[must_use]
-pub fn text(value: Option<Value<'_>>) -> Option<Cow<'_, str>> {
-    json::unescape(value?.raw_string()?).ok()
 }
 
 /// The length of bytes that go into a queue, whose bound is far below 4 GiB.
@@ -80,44 +61,11 @@ fn comment(framing: StreamFraming, text: &[u8]) -> Vec<u8> {
     out
 }
 
-/// A JSON object being written, member by member.
-struct Object(Vec<u8>);
-
-impl Object {
-    fn of_type(kind: &str) -> Self {
-        let mut object = Self(b"{".to_vec());
-        object.string("type", kind);
-        object
-    }
-
-    fn name(&mut self, name: &str) {
-        if self.0.len() > 1 {
-            self.0.push(b',');
-        }
-        json::write_string(&mut self.0, name);
-        self.0.push(b':');
-    }
-
-    fn string(&mut self, name: &str, value: &str) {
-        self.name(name);
-        json::write_string(&mut self.0, value);
-    }
-
-    fn raw(&mut self, name: &str, value: &[u8]) {
-        self.name(name);
-        self.0.extend_from_slice(value);
-    }
-
-    fn optional(&mut self, name: &str, value: Option<&str>) {
-        if let Some(value) = value {
-            self.string(name, value);
-        }
-    }
-
-    fn message(mut self) -> Vec<u8> {
-        self.0.push(b'}');
-        message(&self.0)
-    }
+/// A frame of this type being written.
+fn of_type(kind: &str) -> ObjectWriter {
+    let mut frame = ObjectWriter::default();
+    frame.string("type", kind);
+    frame
 }
 
 /// An answering `hello`, made by `discovery.rs`.
@@ -129,36 +77,36 @@ pub fn hello(json: &str) -> Vec<u8> {
 /// `subscribed`
 #[must_use]
 pub fn subscribed(id: &str) -> Vec<u8> {
-    let mut frame = Object::of_type("subscribed");
+    let mut frame = of_type("subscribed");
     frame.string("id", id);
-    frame.message()
+    message(&frame.finish())
 }
 
 /// `unsubscribed`
 #[must_use]
 pub fn unsubscribed(id: &str) -> Vec<u8> {
-    let mut frame = Object::of_type("unsubscribed");
+    let mut frame = of_type("unsubscribed");
     frame.string("id", id);
-    frame.message()
+    message(&frame.finish())
 }
 
 /// `pong`, with `t` as it came.
 #[must_use]
 pub fn pong(t: Option<&str>) -> Vec<u8> {
-    let mut frame = Object::of_type("pong");
+    let mut frame = of_type("pong");
     if let Some(t) = t {
         frame.raw("t", t.as_bytes());
     }
-    frame.message()
+    message(&frame.finish())
 }
 
 /// `roster`, with entries already written: with commas between them, and whether some were left out.
 #[must_use]
 pub fn roster(id: &str, entries: &[u8], truncated: bool) -> Vec<u8> {
-    let mut frame = Object::of_type("roster");
+    let mut frame = of_type("roster");
     frame.string("id", id);
     frame.raw("entries", b"[");
-    let (head, tail) = (frame.0, list_end(truncated));
+    let (head, tail) = (frame.unfinished(), list_end(truncated));
     let payload_bytes = head.len() + entries.len() + tail.len();
     // Entries are many bytes: copied once.
     let mut out = Vec::with_capacity(payload_bytes + 10);
@@ -178,41 +126,41 @@ pub fn list_end(truncated: bool) -> &'static [u8] {
 /// An `error` that answers a frame: `id` names the request.
 #[must_use]
 pub fn error(id: Option<&str>, code: Code, detail: &str) -> Vec<u8> {
-    let mut frame = Object::of_type("error");
+    let mut frame = of_type("error");
     frame.optional("id", id);
     frame.string("code", code.as_str());
     frame.string("detail", detail);
-    frame.message()
+    message(&frame.finish())
 }
 
 /// An `error` about a command that was not routed (§7).
 #[must_use]
 pub fn command_error(cause: &str, code: Code, detail: &str) -> Vec<u8> {
-    let mut frame = Object::of_type("error");
+    let mut frame = of_type("error");
     frame.string("cause", cause);
     frame.string("code", code.as_str());
     frame.string("detail", detail);
-    frame.message()
+    message(&frame.finish())
 }
 
 /// An `error` about a message that is no event: `cause` is its id, if it had one.
 #[must_use]
 pub fn event_error(cause: Option<&str>, code: Code, detail: &str) -> Vec<u8> {
-    let mut frame = Object::of_type("error");
+    let mut frame = of_type("error");
     frame.optional("cause", cause);
     frame.string("code", code.as_str());
     frame.string("detail", detail);
-    frame.message()
+    message(&frame.finish())
 }
 
 /// The `error` that refuses a hello without a common version.
 #[must_use]
 pub fn version_unsupported(detail: &str) -> Vec<u8> {
-    let mut frame = Object::of_type("error");
+    let mut frame = of_type("error");
     frame.string("code", Code::VersionUnsupported.as_str());
     frame.raw("versions", br#"["0.1"]"#);
     frame.string("detail", detail);
-    frame.message()
+    message(&frame.finish())
 }
 
 /// `closing`, with (subscription, session, position last handed over).
@@ -230,10 +178,10 @@ pub fn closing(reason: &str, delivered: &[(&str, &str, Position)]) -> Vec<u8> {
         list.extend_from_slice(format!(",\"epoch\":{},\"seq\":{}}}", position.epoch, position.seq).as_bytes());
     }
     list.push(b']');
-    let mut frame = Object::of_type("closing");
+    let mut frame = of_type("closing");
     frame.string("reason", reason);
     frame.raw("delivered", &list);
-    frame.message()
+    message(&frame.finish())
 }
 
 /// What slow consumers are told: how many events they missed.
@@ -249,11 +197,11 @@ pub fn dropped(binding: Binding, count: u64) -> Vec<u8> {
 #[must_use]
 pub fn replay_exhausted(binding: Binding, sub: Option<&str>, session: &str, earliest: Position) -> Vec<u8> {
     let Some(framing) = binding.stream_framing() else {
-        let mut frame = Object::of_type("replay-exhausted");
+        let mut frame = of_type("replay-exhausted");
         frame.optional("sub", sub);
         frame.string("session", session);
         frame.raw("earliest", format!("{{\"epoch\":{},\"seq\":{}}}", earliest.epoch, earliest.seq).as_bytes());
-        return frame.message();
+        return message(&frame.finish());
     };
     let mut line = b"replay-exhausted ".to_vec();
     if session.chars().any(char::is_control) {

@@ -12,16 +12,12 @@
 //!
 //! It does not evaluate filters: a candidate may still not match.
 //!
-//! Invariants: no bucket in a table is empty; buckets ascend by target; memory follows what is entered, downwards too.
+//! Invariant: no extension's table is empty; buckets (`base/buckets.rs`) keep the rest.
 
-use std::borrow::Borrow;
-use std::collections::{BTreeMap, HashMap};
-use std::hash::Hash;
-use std::ops::Bound::{Included, Unbounded};
+use std::collections::HashMap;
 use std::sync::Arc;
 
-use memchr::memrchr;
-
+use crate::base::buckets::{Bucket, Buckets, Change, PrefixBuckets, shrink};
 use crate::base::footprint;
 
 use super::event::{Attribute, Event, Scalar};
@@ -39,41 +35,24 @@ const PINS: [Attribute; 8] = [
     Attribute::Subject,
 ];
 
-/// Tables keep room for up to this many times their entries before they shrink.
-const SLACK: usize = 4;
-
 /// Filters and their targets, found by event.
 #[derive(Debug)]
 pub struct Index<T> {
     /// By [`PINS`].
-    attributes: [Table<Arc<str>, T>; PINS.len()],
+    attributes: [Buckets<Arc<str>, T>; PINS.len()],
     /// By name; no entry is empty.
     extensions: HashMap<Arc<str>, ExtensionTable<T>>,
-    kinds: Table<Arc<str>, T>,
-    /// Type prefixes with their trailing dot. Ordered, because all stored prefixes of a type lie on one descending walk
-    /// whose length hostile types cannot stretch: each step lands on a stored prefix.
-    prefixes: BTreeMap<Arc<str>, Bucket<T>>,
+    kinds: Buckets<Arc<str>, T>,
+    /// Type prefixes with their trailing dot.
+    prefixes: PrefixBuckets<T>,
     everything: Bucket<T>,
 }
 
 #[derive(Debug)]
-struct Table<K, T>(HashMap<K, Bucket<T>>);
-
-#[derive(Debug)]
 struct ExtensionTable<T> {
-    texts: Table<Arc<str>, T>,
-    integers: Table<i64, T>,
-    booleans: Table<bool, T>,
-}
-
-/// Targets, ascending, with the number of their insertions.
-#[derive(Debug, Clone)]
-struct Bucket<T>(Vec<(T, u32)>);
-
-#[derive(Debug, Clone, Copy)]
-enum Change {
-    Insert,
-    Remove,
+    texts: Buckets<Arc<str>, T>,
+    integers: Buckets<i64, T>,
+    booleans: Buckets<bool, T>,
 }
 
 impl<T: Copy + Ord> Index<T> {
@@ -85,8 +64,7 @@ impl<T: Copy + Ord> Index<T> {
     /// Bytes that a filter's entries take in an index, beside its texts, which it shares.
     #[must_use]
     pub fn footprint(filter: &Filter) -> usize {
-        let bucket = footprint::allocation(size_of::<(T, u32)>());
-        let entry = bucket + footprint::table_entry::<(Arc<str>, Bucket<T>)>();
+        let entry = Buckets::<Arc<str>, T>::entry_footprint();
         if filter.is_unsatisfiable() {
             return 0;
         }
@@ -130,7 +108,7 @@ impl<T: Copy + Ord> Index<T> {
             self.kinds.change(kind, target, change);
         }
         for prefix in kinds.prefixes() {
-            self.change_prefix(prefix, target, change);
+            self.prefixes.change(prefix, target, change);
         }
     }
 
@@ -146,21 +124,6 @@ impl<T: Copy + Ord> Index<T> {
         if table.is_empty() {
             self.extensions.remove(name);
             shrink(&mut self.extensions);
-        }
-    }
-
-    fn change_prefix(&mut self, prefix: &Arc<str>, target: T, change: Change) {
-        match (self.prefixes.get_mut(prefix), change) {
-            (Some(bucket), _) => {
-                bucket.change(target, change);
-                if bucket.is_empty() {
-                    self.prefixes.remove(prefix);
-                }
-            }
-            (None, Change::Insert) => {
-                self.prefixes.insert(Arc::clone(prefix), Bucket::of(target));
-            }
-            (None, Change::Remove) => {}
         }
     }
 
@@ -182,68 +145,17 @@ impl<T: Copy + Ord> Index<T> {
             }
         }
         self.kinds.each(event.kind(), found);
-        self.each_prefix_of(event.kind(), found);
-    }
-
-    /// Walks down the stored prefixes of `kind`, longest first.
-    fn each_prefix_of(&self, kind: &str, found: &mut impl FnMut(T)) {
-        // No stored prefix of `kind` is greater than `rest`.
-        let mut rest = kind;
-        while let Some((prefix, bucket)) = self.prefixes.range::<str, _>((Unbounded, Included(rest))).next_back() {
-            let mut shared = prefix.bytes().zip(rest.bytes()).take_while(|(a, b)| a == b).count();
-            if shared == prefix.len() {
-                bucket.each(found);
-                // Step over its dot, so that the next one is shorter.
-                shared -= 1;
-            }
-            // What lies between a stored prefix of `kind` and `rest` begins with it, `prefix` too: so every one still to
-            // be found is a part of what `prefix` and `rest` share.
-            let Some(dot) = memrchr(b'.', &rest.as_bytes()[..shared]) else { return };
-            rest = rest.get(..=dot).unwrap_or_default();
-        }
+        self.prefixes.each_prefix_of(event.kind(), found);
     }
 
     /// Whether nothing is entered.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.everything.is_empty()
-            && self.attributes.iter().all(Table::is_empty)
+            && self.attributes.iter().all(Buckets::is_empty)
             && self.extensions.is_empty()
             && self.kinds.is_empty()
             && self.prefixes.is_empty()
-    }
-}
-
-impl<K: Clone + Eq + Hash, T: Copy + Ord> Table<K, T> {
-    fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    fn each<Q: Eq + Hash + ?Sized>(&self, key: &Q, found: &mut impl FnMut(T))
-    where
-        K: Borrow<Q>,
-    {
-        if !self.0.is_empty()
-            && let Some(bucket) = self.0.get(key)
-        {
-            bucket.each(found);
-        }
-    }
-
-    fn change(&mut self, key: &K, target: T, change: Change) {
-        match (self.0.get_mut(key), change) {
-            (Some(bucket), _) => {
-                bucket.change(target, change);
-                if bucket.is_empty() {
-                    self.0.remove(key);
-                    shrink(&mut self.0);
-                }
-            }
-            (None, Change::Insert) => {
-                self.0.insert(key.clone(), Bucket::of(target));
-            }
-            (None, Change::Remove) => {}
-        }
     }
 }
 
@@ -273,74 +185,21 @@ impl<T: Copy + Ord> ExtensionTable<T> {
     }
 }
 
-impl<T: Copy + Ord> Bucket<T> {
-    fn of(target: T) -> Self {
-        Self(vec![(target, 1)])
-    }
-
-    fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    fn each(&self, found: &mut impl FnMut(T)) {
-        for (target, _) in &self.0 {
-            found(*target);
-        }
-    }
-
-    fn change(&mut self, target: T, change: Change) {
-        let at = self.0.binary_search_by(|(entered, _)| entered.cmp(&target));
-        match (at, change) {
-            (Ok(at), Change::Insert) => self.0[at].1 += 1,
-            (Ok(at), Change::Remove) => {
-                self.0[at].1 -= 1;
-                if self.0[at].1 == 0 {
-                    self.0.remove(at);
-                    if self.0.capacity() > SLACK * self.0.len() {
-                        self.0.shrink_to(2 * self.0.len());
-                    }
-                }
-            }
-            (Err(at), Change::Insert) => self.0.insert(at, (target, 1)),
-            (Err(_), Change::Remove) => {}
-        }
-    }
-}
-
 impl<T> Default for Index<T> {
     fn default() -> Self {
         Self {
-            attributes: std::array::from_fn(|_| Table::default()),
+            attributes: std::array::from_fn(|_| Buckets::default()),
             extensions: HashMap::new(),
-            kinds: Table::default(),
-            prefixes: BTreeMap::new(),
+            kinds: Buckets::default(),
+            prefixes: PrefixBuckets::default(),
             everything: Bucket::default(),
         }
     }
 }
 
-impl<K, T> Default for Table<K, T> {
-    fn default() -> Self {
-        Self(HashMap::new())
-    }
-}
-
 impl<T> Default for ExtensionTable<T> {
     fn default() -> Self {
-        Self { texts: Table::default(), integers: Table::default(), booleans: Table::default() }
-    }
-}
-
-impl<T> Default for Bucket<T> {
-    fn default() -> Self {
-        Self(Vec::new())
-    }
-}
-
-/// Gives memory back once a table is mostly room.
-pub(super) fn shrink<K: Eq + Hash, V>(map: &mut HashMap<K, V>) {
-    if map.capacity() > SLACK * map.len() {
-        map.shrink_to(2 * map.len());
+        Self { texts: Buckets::default(), integers: Buckets::default(), booleans: Buckets::default() }
     }
 }
 

@@ -1,7 +1,7 @@
 //! Events in: whole POST bodies, all or nothing, and single events of WebSockets, grouped by the core that owns their
 //! session (contract §3, §4).
 //!
-//! A POST is a [`Job`]: first its lines are counted (`lines.rs`), then every line is parsed, slice by slice and each job in
+//! A POST is a [`Job`]: first its lines are counted (`wire/ndjson.rs`), then every line is parsed, slice by slice and each job in
 //! its turn, so that a large body stalls nobody; only then is it [`Ready`] and handed over, batch by batch and again each in
 //! its turn, as fast as owners and consumers take it from its publisher. The 202 follows the acknowledgement of
 //! every batch, and the evictions that these owe (`session_cap.rs`). A WebSocket's events are collected during a turn and
@@ -16,14 +16,15 @@ use std::collections::{HashMap, VecDeque};
 use memchr::memchr;
 
 use crate::engine::service::{ConnId, CoreId, Response};
+use crate::protocol::barrier::Barrier;
+use crate::wire::http1::answer::{Fields, json_response};
 use crate::wire::json::{JsonFault, JsonFaultKind};
+use crate::wire::ndjson::{LINE_COST, LineCount, is_blank};
 
-use super::barrier::Barrier;
+use super::LARGE_BYTES;
 use super::claims::ClaimNote;
-use super::error::{Code, Fields, Refusal, json_response};
+use super::error::{Code, Refusal};
 use super::event::{Event, EventFault, Parser, Scope, SlicedParse};
-use super::inflow::LARGE_BYTES;
-use super::lines::{LINE_COST, LineCount, is_blank};
 use super::ownership::{OwnedBatch, OwnerInput, Receipt, Shared};
 use super::session_cap::{Answer, Settlement};
 
@@ -124,7 +125,7 @@ pub struct Ingest {
     live_events: usize,
     live_bytes: usize,
     /// The events of WebSockets handed over before.
-    barrier: Barrier,
+    barrier: Barrier<Settlement>,
 }
 
 impl Ingest {
@@ -173,7 +174,7 @@ impl Ingest {
 
     /// Takes a body in.
     pub fn begin(&mut self, shared: &Shared, conn: ConnId, kind: BodyKind, body: Vec<u8>, fields: Fields) {
-        let batches = (0..shared.cores()).map(|_| Batches::new()).collect();
+        let batches = (0..shared.owners.cores()).map(|_| Batches::new()).collect();
         let number = self.next_job;
         self.next_job += 1;
         self.jobs.push_back(Job {
@@ -236,8 +237,8 @@ impl Ingest {
     /// leaves to do.
     pub fn admitted(&mut self, owner: CoreId, receipt: Receipt, owed: usize) -> Option<Settlement> {
         let Receipt::Post(job) = receipt else {
-            self.barrier.admitted(owner);
-            self.barrier.owe(owed);
+            self.barrier.acknowledged(usize::from(owner.0));
+            self.owe(owed);
             return None;
         };
         let waiting = self.waiting.get_mut(&job)?;
@@ -251,14 +252,32 @@ impl Ingest {
         Some(Settlement { owed, answer: Some(Answer::Published(conn, response)) })
     }
 
+    /// Evictions are owed, to be made when everything handed over so far is admitted. Beside one waiting connection each there
+    /// are at most two more that wait for evictions alone.
+    fn owe(&mut self, owed: usize) {
+        if owed == 0 {
+            return;
+        }
+        let joined = self.barrier.join_last(|last| {
+            if last.answer.is_some() {
+                return false;
+            }
+            last.owed += owed;
+            true
+        });
+        if !joined {
+            self.barrier.wait(Settlement { owed, answer: None });
+        }
+    }
+
     /// A command has created so many sessions over the cap.
     pub fn command_admitted(&mut self, owed: usize) {
-        self.barrier.owe(owed);
+        self.owe(owed);
     }
 
     /// A WebSocket gets this frame when all that was handed over before is admitted and settled.
     pub fn answer_behind_live(&mut self, conn: ConnId, frame: Vec<u8>) {
-        self.barrier.answer(Answer::Frame(conn, frame));
+        self.barrier.wait(Settlement { owed: 0, answer: Some(Answer::Frame(conn, frame)) });
     }
 
     /// What admitted events of WebSockets leave to do.
@@ -295,7 +314,7 @@ impl Ingest {
             for mut batch in batches.drain(..) {
                 batch.first_tick = first_tick;
                 batch.acknowledge = Some(Receipt::Live);
-                self.barrier.hand_over(CoreId(owner));
+                self.barrier.hand_over(usize::from(owner));
                 take(CoreId(owner), OwnerInput::Events(batch));
             }
         }
@@ -423,7 +442,7 @@ const BLANK: EventFault = EventFault::Json(JsonFault { kind: JsonFaultKind::Empt
 
 /// The owner that orders this event.
 fn owner_of(shared: &Shared, event: &Event<'_>) -> CoreId {
-    shared.owner_of(event.session().unwrap_or_else(|| event.agent()))
+    shared.owners.owner_of(event.session().unwrap_or_else(|| event.agent()))
 }
 
 /// The last batch, or a new one if that is full.
@@ -445,4 +464,29 @@ fn refusal_of(fault: &EventFault, line: u64) -> Refusal {
         EventFault::NotAnObject | EventFault::Undotted | EventFault::Invalid { .. } => Code::InvalidEvent,
     };
     Refusal { line: Some(line), ..Refusal::new(code, fault.to_string()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn debts_join_those_before_them_and_no_answer() {
+        let mut ingest = Ingest::new(1);
+        ingest.barrier.hand_over(0);
+        let conn = ConnId { slot: 1, generation: 0 };
+        ingest.owe(1);
+        ingest.owe(2);
+        ingest.owe(3);
+        ingest.answer_behind_live(conn, Vec::new());
+        ingest.owe(0);
+        ingest.owe(4);
+        assert_eq!(ingest.take_live_settlement(), None, "nothing is admitted");
+        ingest.barrier.acknowledged(0);
+        let answer = Some(Answer::Frame(conn, Vec::new()));
+        for (owed, answer) in [(1, None), (5, None), (0, answer), (4, None)] {
+            assert_eq!(ingest.take_live_settlement(), Some(Settlement { owed, answer }));
+        }
+        assert!(ingest.is_idle());
+    }
 }

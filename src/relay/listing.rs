@@ -11,11 +11,11 @@ use std::collections::VecDeque;
 
 use crate::engine::service::{ConnId, CoreId};
 use crate::limits::LISTED_NAME_BYTES_MAX;
+use crate::protocol::by_conn::ByConn;
 use crate::wire::json;
 
-use super::gather::{Ask, List, Part};
+use super::lists::{Ask, List, Part};
 use super::party::{Party, Portion};
-use super::peer::ByConn;
 use super::share::Sizes;
 
 /// Looks of one turn: one for each connection and claim, and one for every [`BYTES_PER_LOOK`] bytes. Few in tests, so that

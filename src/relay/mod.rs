@@ -11,7 +11,6 @@
 //! session cap → 202.
 
 pub mod allowance;
-pub mod barrier;
 pub mod buffer;
 pub mod capture;
 pub mod claims;
@@ -25,12 +24,10 @@ pub mod fanout;
 pub mod filter;
 pub mod frame;
 pub mod frames;
-pub mod gather;
 pub mod index;
-pub mod inflow;
 pub mod ingest;
-mod lines;
 pub mod listing;
+pub mod lists;
 pub mod owner;
 pub mod ownership;
 pub mod pages;
@@ -61,29 +58,37 @@ use crate::engine::service::{
     Admits, ConnId, CoreId, Ending, EventStreamOpen, Mail, Outbox, Post, Response, WebSocketClose, Work,
 };
 use crate::ops::metrics::{CoreMetrics, Endpoint, EvictionCause, RejectionCode, Request, StatusClass};
+use crate::protocol::by_conn::ByConn;
+use crate::protocol::gather::{Gatherings, Next};
+use crate::protocol::inflow::{Inflow, Pace};
+use crate::wire::http1::answer::{Fields, json_response};
 use crate::wire::http1::chunk::StreamFraming;
 use crate::wire::websocket::close::CloseCode;
 
 use allowance::Allowances;
 use claims::ClaimedSessions;
-use error::{Code, Fields, json_response};
+use error::Code;
 use event::Parser;
 use fanout::Delivery;
 use frames::Binding;
-use gather::{Answered, Ask, Asker, Gatherings, Next};
-use inflow::{Inflow, LARGE_BYTES};
 use ingest::{BodyKind, Ingest, Parsed};
 use listing::Listings;
+use lists::{Ask, Asker, Listed};
 use owner::{Destination, Owner};
 use ownership::{Command, OwnerInput};
 pub use ownership::{RelayMail, Shared};
 use party::Party;
-use peer::ByConn;
 use reader::{Reader, Wanted};
 use session_cap::{Answer, SessionCap, Settlement, Step};
 use slow_consumer::REASON_SHUTDOWN;
 use socket::LargeMessage;
 use stream::AskBounds;
+
+/// Looks at subscriptions served singly that one turn has for events; few in tests, so that the simulation meets its edges.
+const LOOKS_PER_TURN: usize = if cfg!(test) { 24 } else { 32 << 10 };
+
+/// Events from this size on have a turn of their own at each station.
+const LARGE_BYTES: usize = if cfg!(test) { 2 << 10 } else { 1 << 20 };
 
 /// Settlements gone on with in one go before the turn moves on to its flush.
 const SETTLEMENTS_PER_TURN: usize = 512;
@@ -101,12 +106,12 @@ pub struct Relay {
     allowances: Allowances,
     session_cap: SessionCap,
     owner: Owner,
-    inflow: Inflow,
+    inflow: Inflow<RelayMail>,
     reader: Reader,
     parties: ByConn<Party>,
     /// Response fields of event streams that are being registered.
     opening: ByConn<Fields>,
-    gatherings: Gatherings,
+    gatherings: Gatherings<Listed>,
     listings: Listings,
     metrics: Arc<CoreMetrics>,
     /// Large messages of WebSockets, first to last.
@@ -129,11 +134,11 @@ impl Relay {
         Self {
             core,
             parser: Parser::new(shared.fingerprinter.clone()),
-            ingest: Ingest::new(shared.cores()),
+            ingest: Ingest::new(shared.owners.cores()),
             allowances: Allowances::new(shared.limits.allowance_bytes()),
             session_cap: SessionCap::default(),
             owner: Owner::new(core, Arc::clone(&shared), Arc::clone(&metrics)),
-            inflow: Inflow::default(),
+            inflow: Inflow::new(Pace { looks_per_turn: LOOKS_PER_TURN, large_bytes: LARGE_BYTES }),
             reader: Reader::new(core, Arc::clone(&shared), Arc::clone(&metrics)),
             parties: ByConn::default(),
             opening: ByConn::default(),
@@ -158,7 +163,7 @@ impl Relay {
     /// Whether a subscription is refused because it would make all connections together keep too much.
     #[must_use]
     pub fn refuses_to_remember(&self, wanted: &Wanted, now: Now) -> bool {
-        self.shared.refuses_to_remember(wanted.footprint(self.shared.cores()), now)
+        self.shared.refuses_to_remember(wanted.footprint(self.shared.owners.cores()), now)
     }
 
     /// The bounds of what a subscription may ask for.
@@ -197,7 +202,7 @@ impl Relay {
 
     /// `GET /connections`: answered once every core has told its part.
     pub fn on_connections(&mut self, conn: ConnId, fields: Fields) {
-        self.gatherings.push(conn, Asker::Connections(fields));
+        self.list_for(conn, Asker::Connections(fields));
     }
 
     // ── what the engine tells ──
@@ -232,12 +237,12 @@ impl Relay {
         {
             let conn = *conn;
             let before = claims.bytes();
-            let mut by_owner: Vec<Vec<Box<str>>> = vec![Vec::new(); self.shared.cores()];
+            let mut by_owner: Vec<Vec<Box<str>>> = vec![Vec::new(); self.shared.owners.cores()];
             while left > 0
                 && let Some(session) = claims.pop_oldest()
             {
                 left -= 1;
-                let owner = self.shared.owner_of(&session);
+                let owner = self.shared.owners.owner_of(&session);
                 if let Some(sessions) = by_owner.get_mut(usize::from(owner.0)) {
                     sessions.push(Box::from(&*session));
                 }
@@ -416,14 +421,11 @@ impl Relay {
                 self.session_cap.evicted(&self.shared, done);
             }
             RelayMail::Gather(ask) => self.listings.push(from, ask, self.shared.limits.listing_bytes_max()),
-            RelayMail::Gathered(part) => {
-                let bytes_max = self.shared.limits.listing_bytes_max();
-                match self.gatherings.take(part, self.shared.cores(), bytes_max) {
-                    Some(Next::Ask(ask)) => self.ask_all(out, ask),
-                    Some(Next::Answer(answered)) => self.answer_gathered(out, answered),
-                    None => {}
-                }
-            }
+            RelayMail::Gathered(part) => match self.gatherings.take(part, self.shared.owners.cores()) {
+                Some(Next::Ask(ask)) => self.ask_all(out, ask),
+                Some(Next::Answer(conn, listed)) => self.answer_gathered(out, conn, listed),
+                None => {}
+            },
         }
     }
 
@@ -439,7 +441,7 @@ impl Relay {
             match (destination, mail) {
                 (Destination::Core(core), mail) => self.send_to_core(out, core, mail),
                 (Destination::Cores(cores), RelayMail::Fanout(fanout)) => {
-                    for core in self.shared.every_core().filter(|core| cores & (1 << core.0) != 0) {
+                    for core in cores.iter() {
                         self.send_to_core(out, core, RelayMail::Fanout(Arc::clone(&fanout)));
                     }
                 }
@@ -475,7 +477,7 @@ impl Relay {
             self.send_to_owner(out, to, input);
         }
         for (conn, session) in std::mem::take(&mut self.lapsed) {
-            let owner = self.shared.owner_of(&session);
+            let owner = self.shared.owners.owner_of(&session);
             let sessions = vec![Box::from(&*session)];
             self.send_to_owner(out, owner, OwnerInput::Unclaim { conn, sessions });
         }
@@ -563,15 +565,20 @@ impl Relay {
         }
     }
 
+    /// A connection asks for a list.
+    fn list_for(&mut self, conn: ConnId, asker: Asker) {
+        self.gatherings.push(conn, Listed::new(asker, self.shared.limits.listing_bytes_max()));
+    }
+
     /// Begins the next answer that every core has a part of.
     fn gather(&mut self, out: &mut dyn Post<RelayMail>) {
-        if let Some(ask) = self.gatherings.begin(self.shared.cores()) {
+        if let Some(ask) = self.gatherings.begin(self.shared.owners.cores()) {
             self.ask_all(out, ask);
         }
     }
 
     fn ask_all(&mut self, out: &mut dyn Post<RelayMail>, ask: Ask) {
-        for core in self.shared.every_core() {
+        for core in self.shared.owners.every_core() {
             self.send_to_core(out, core, RelayMail::Gather(ask));
         }
     }
@@ -585,8 +592,8 @@ impl Relay {
         }
     }
 
-    fn answer_gathered(&mut self, out: &mut dyn Outbox, answered: Answered) {
-        let Answered { conn, asker, entries, truncated } = answered;
+    fn answer_gathered(&mut self, out: &mut dyn Outbox, conn: ConnId, listed: Listed) {
+        let Listed { asker, entries, truncated, .. } = listed;
         match asker {
             Asker::Roster(id) => {
                 self.reader.push_frame(out, conn, &frame::roster(&id, &entries, truncated));

@@ -20,6 +20,7 @@ use std::sync::atomic::Ordering;
 use crate::base::segment_pool::SegmentPool;
 use crate::engine::service::{Admits, ConnId, CoreId};
 use crate::ops::metrics::{CommandOutcome, CoreMetrics, EvictionCause};
+use crate::protocol::owners::CoreMask;
 
 use super::buffer::{Admission, NewEvent};
 use super::claims::{ClaimNote, Claimants, Claims};
@@ -43,8 +44,8 @@ const SCAN_BYTES_PER_TURN: usize = if cfg!(test) { pages::SCAN_BYTES } else { 8 
 pub enum Destination {
     /// One core.
     Core(CoreId),
-    /// Every core whose bit is set.
-    Cores(u64),
+    /// All of these.
+    Cores(CoreMask),
 }
 
 /// Whether an input came to its end.
@@ -67,7 +68,7 @@ struct Current {
     /// Sessions it has created over the cap.
     owed: usize,
     notes: Vec<SessionNote>,
-    interested: u64,
+    interested: CoreMask,
 }
 
 /// A command whose target's core has been asked to take it.
@@ -106,7 +107,7 @@ impl Owner {
             directory: Directory::new(
                 SegmentPool::new(Arc::clone(&shared.replay_budget)),
                 shared.limits.buffer_events_max,
-                shared.cores(),
+                shared.owners.cores(),
             ),
             shared,
             claims: Claims::default(),
@@ -188,7 +189,7 @@ impl Owner {
                 OwnerInput::HandedOver { token, taken } => self.handed_over(token, taken),
                 OwnerInput::Register { sub, interest } => {
                     if let Some(filter) = interest
-                        && self.shared.cores() > 1
+                        && self.shared.owners.cores() > 1
                     {
                         self.interest.insert(&filter, from);
                     }
@@ -196,7 +197,7 @@ impl Owner {
                     self.effects.push_back((Destination::Core(from), RelayMail::Registered { sub, arrival }));
                 }
                 OwnerInput::Withdraw { interest } => {
-                    if self.shared.cores() > 1 {
+                    if self.shared.owners.cores() > 1 {
                         self.interest.remove(&interest, from);
                     }
                 }
@@ -224,19 +225,20 @@ impl Owner {
     }
 
     fn begin(&mut self, from: CoreId, batch: Box<OwnedBatch>) {
-        self.current = Some(Current { from, batch, next: 0, owed: 0, notes: Vec::new(), interested: 1 << self.core.0 });
+        self.current =
+            Some(Current { from, batch, next: 0, owed: 0, notes: Vec::new(), interested: CoreMask::of(self.core) });
     }
 
     /// Admits the rest of a batch, in order.
     fn admit(&mut self, current: &mut Current) -> Step {
         let judged = self.shared.judgements.load(Ordering::Relaxed) > 0;
-        let many = self.shared.cores() > 1;
+        let many = self.shared.owners.cores() > 1;
         let Current { from, batch: owned, next, owed, notes, interested } = current;
         while *next < owned.batch.len() {
             let index = *next;
             let event = owned.batch.event(index);
             if many {
-                self.interest.candidates(&event, &mut |core: CoreId| *interested |= 1 << core.0);
+                self.interest.candidates(&event, &mut |core: CoreId| interested.insert(core));
             }
             let ordinal = owned.ordinals.get(index).map_or(index as u64, |ordinal| u64::from(*ordinal));
             let mut note = SessionNote::default();

@@ -1,7 +1,7 @@
-//! Which core owns a session, what all cores share, and the messages they exchange.
+//! What all cores share, and the messages they exchange.
 //!
-//! A session has one owner core, by hash of its name: the single writer of its buffer and the one place that orders
-//! its events. Agent-scoped events are ordered by the owner of their agent's name.
+//! A session has one owner core ([`Owners`]): the single writer of its buffer and the one place that orders its events.
+//! Agent-scoped events are ordered by the owner of their agent's name.
 //!
 //! Two directions, two lanes (`engine/mailbox.rs`):
 //! - *core → owner* ([`OwnerInput`], ingest lane): events, commands, registrations, page requests, ends of claims. One
@@ -13,11 +13,10 @@
 //! What is shared is a handful of atomics: the recency tick, the number of sessions, and each owner's oldest tick, with
 //! which the session cap is kept exactly without a lock or a scan (`session_cap.rs`).
 
-use std::hash::{BuildHasher, Hasher, RandomState};
+use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicIsize, AtomicU64, AtomicUsize, Ordering};
 
-use siphasher::sip::SipHasher13;
 use tracing::warn;
 
 use crate::base::segment_pool::PoolBudget;
@@ -26,12 +25,13 @@ use crate::base::time::Now;
 use crate::engine::service::{ConnId, CoreId, Mail};
 use crate::limits::Limits;
 use crate::ops::metrics::{CoreMetrics, EvictionCause};
+use crate::protocol::owners::Owners;
 
 use super::claims::{ClaimNote, Control};
 use super::error::Code;
 use super::event::{Batch, Fingerprinter, Position};
 use super::filter::Filter;
-use super::gather::{Ask, Part};
+use super::lists::{Ask, Part};
 use super::pages::{Page, PageRequest};
 
 /// A published oldest tick that stands for "no session here".
@@ -65,8 +65,8 @@ pub struct Shared {
     /// was claimed.
     sessions: AtomicIsize,
     oldest: Vec<AtomicU64>,
-    /// Keys of the hash that tells a name's owner, so that nobody outside can choose one.
-    pub(super) owner_keys: (u64, u64),
+    /// Who owns a session, or an agent's live events.
+    pub owners: Owners,
 }
 
 /// What a subscription is told that [`Shared::refuses_to_remember`] for.
@@ -77,7 +77,6 @@ impl Shared {
     /// What `cores` relays share under `limits`.
     #[must_use]
     pub fn new(limits: Limits, cores: usize, control: bool) -> Self {
-        let random = || RandomState::new().hash_one(cores);
         Self {
             replay_budget: PoolBudget::new(limits.replay_bytes_max),
             control,
@@ -91,33 +90,9 @@ impl Shared {
             tick: AtomicU64::new(1),
             sessions: AtomicIsize::new(0),
             oldest: (0..cores).map(|_| AtomicU64::new(NO_SESSION)).collect(),
-            owner_keys: (random(), random()),
+            owners: Owners::new(cores),
             limits,
         }
-    }
-
-    /// How many cores there are.
-    #[must_use]
-    pub fn cores(&self) -> usize {
-        self.oldest.len()
-    }
-
-    /// Every core, ascending.
-    pub fn every_core(&self) -> impl Iterator<Item = CoreId> + use<> {
-        (0u16..).map(CoreId).take(self.cores())
-    }
-
-    /// The owner of a session, or of an agent's live events.
-    #[must_use]
-    pub fn owner_of(&self, name: &str) -> CoreId {
-        let cores = self.oldest.len() as u64;
-        if cores == 1 {
-            return CoreId(0);
-        }
-        let mut hasher = SipHasher13::new_with_keys(self.owner_keys.0, self.owner_keys.1);
-        hasher.write(name.as_bytes());
-        // The remainder is below CORES_MAX, so it fits.
-        CoreId(u16::try_from(hasher.finish() % cores).unwrap_or(0))
     }
 
     /// What some connection says of itself, subscribes to or claims takes `after` bytes instead of `before`, on the core whose

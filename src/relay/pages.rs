@@ -207,12 +207,6 @@ impl Page {
         PageMemory { items, bytes }
     }
 
-    /// A page that holds bytes and no item.
-    #[cfg(test)]
-    pub(super) fn of_bytes(sub: SubRef, bytes: Vec<u8>) -> Self {
-        Self { sub, next: None, arrival: 0, scanned: 0, items: Vec::new(), bytes }
-    }
-
     /// Bytes the page keeps alive.
     #[must_use]
     pub fn weight(&self) -> usize {

@@ -5,8 +5,7 @@ use crate::wire::json::{self, Value};
 
 use super::claims::{ClaimedSessions, Control};
 use super::error::Code;
-use super::frame;
-use super::gather::List;
+use super::lists::List;
 
 /// What a party may do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -80,28 +79,28 @@ impl Hello {
         const REQUIRED: HelloFault = fault(Code::HelloRequired, "the first message must be a hello");
         let document = json::scan(message).map_err(|_| REQUIRED)?;
         let object = document.root;
-        if frame::text(frame::member(object, "type")).as_deref() != Some("hello") {
+        if object.member("type").and_then(Value::string).as_deref() != Some("hello") {
             return Err(REQUIRED);
         }
-        let versions = frame::member(object, "versions").into_iter().flat_map(|versions| versions.elements());
-        if !versions.into_iter().any(|version| frame::text(Some(version)).as_deref() == Some("0.1")) {
+        let versions = object.member("versions").into_iter().flat_map(|versions| versions.elements());
+        if !versions.into_iter().any(|version| version.string().as_deref() == Some("0.1")) {
             return Err(fault(Code::VersionUnsupported, "versions: an array that holds \"0.1\""));
         }
-        let role = match frame::text(frame::member(object, "role")).as_deref() {
+        let role = match object.member("role").and_then(Value::string).as_deref() {
             Some("emitter") => Role::Emitter,
             Some("consumer") => Role::Consumer,
             Some("both") => Role::Both,
             _ => return Err(fault(Code::InvalidHello, "role: emitter, consumer or both")),
         };
-        let identity = frame::present(object, "identity");
-        let agent = identity.and_then(|identity| frame::present(identity, "agent"));
-        if role.emits() && frame::text(agent).is_none_or(|agent| agent.is_empty()) {
+        let identity = object.present("identity");
+        let agent = identity.and_then(|identity| identity.present("agent"));
+        if role.emits() && agent.and_then(Value::string).is_none_or(|agent| agent.is_empty()) {
             return Err(fault(Code::InvalidHello, "identity.agent: required of emitters, a non-empty string"));
         }
-        let capabilities = frame::present(object, "capabilities");
-        let control = capabilities.and_then(|capabilities| frame::present(capabilities, "control"));
-        let emits = capabilities.and_then(|capabilities| frame::present(capabilities, "emits"));
-        let instance = identity.and_then(|identity| frame::present(identity, "instance"));
+        let capabilities = object.present("capabilities");
+        let control = capabilities.and_then(|capabilities| capabilities.present("control"));
+        let emits = capabilities.and_then(|capabilities| capabilities.present("emits"));
+        let instance = identity.and_then(|identity| identity.present("instance"));
         let verbatim = |value: Option<Value<'_>>| value.map(|value| value.text.into());
         Ok(Self {
             role,

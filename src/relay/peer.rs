@@ -3,96 +3,12 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use crate::engine::service::ConnId;
-
 use super::frames::Binding;
 use super::ownership::SubRef;
 use super::position_log::PositionLog;
 
 /// Marks of pushes that a peer's own log counts, beside those of its class's stream.
 pub const OWN_MARK: u64 = 1 << 63;
-
-/// Values by connection: connections are dense small slots, so a vector serves; a stale generation misses.
-#[derive(Debug)]
-pub struct ByConn<T> {
-    slots: Vec<Option<(u32, T)>>,
-    len: usize,
-}
-
-impl<T> Default for ByConn<T> {
-    fn default() -> Self {
-        Self { slots: Vec::new(), len: 0 }
-    }
-}
-
-impl<T> ByConn<T> {
-    /// Enters a value, replacing any that the slot had.
-    pub fn insert(&mut self, conn: ConnId, value: T) {
-        let slot = conn.slot as usize;
-        if slot >= self.slots.len() {
-            self.slots.resize_with(slot + 1, || None);
-        }
-        if self.slots[slot].replace((conn.generation, value)).is_none() {
-            self.len += 1;
-        }
-    }
-
-    /// The connection's value.
-    #[must_use]
-    pub fn get(&self, conn: ConnId) -> Option<&T> {
-        match self.slots.get(conn.slot as usize) {
-            Some(Some((generation, value))) if *generation == conn.generation => Some(value),
-            _ => None,
-        }
-    }
-
-    /// The connection's value, to be changed.
-    pub fn get_mut(&mut self, conn: ConnId) -> Option<&mut T> {
-        match self.slots.get_mut(conn.slot as usize) {
-            Some(Some((generation, value))) if *generation == conn.generation => Some(value),
-            _ => None,
-        }
-    }
-
-    /// Takes the connection's value out.
-    pub fn remove(&mut self, conn: ConnId) -> Option<T> {
-        self.get(conn)?;
-        self.len -= 1;
-        self.slots.get_mut(conn.slot as usize)?.take().map(|(_, value)| value)
-    }
-
-    /// How many there are.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.len
-    }
-
-    /// Whether there are none.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.len == 0
-    }
-
-    /// How many slots there are, in use or not.
-    #[must_use]
-    pub fn slots(&self) -> u32 {
-        u32::try_from(self.slots.len()).unwrap_or(u32::MAX)
-    }
-
-    /// The connection in a slot, if it has a value.
-    #[must_use]
-    pub fn in_slot(&self, slot: u32) -> Option<(ConnId, &T)> {
-        let (generation, value) = self.slots.get(slot as usize)?.as_ref()?;
-        Some((ConnId { slot, generation: *generation }, value))
-    }
-
-    /// All connections that have a value.
-    pub fn iter(&self) -> impl Iterator<Item = (ConnId, &T)> {
-        (0u32..).zip(&self.slots).filter_map(|(slot, entry)| {
-            entry.as_ref().map(|(generation, value)| (ConnId { slot, generation: *generation }, value))
-        })
-    }
-}
 
 /// A session of a subscription, as `closing` names it.
 pub type PositionKey = (SubRef, Arc<str>);

@@ -51,7 +51,7 @@ impl Relay {
     /// What WebSockets may send: every owner has room for it, and no consumer that reads is behind.
     pub(super) fn room(&self, out: &dyn Post<RelayMail>) -> Admits {
         let here = self.owner.room(self.ingest.live_bytes());
-        let others = self.shared.every_core().filter(|core| *core != self.core);
+        let others = self.shared.owners.every_core().filter(|core| *core != self.core);
         others.map(|core| out.ingest_room(core)).fold(out.admits().min(here), Admits::min)
     }
 

@@ -11,6 +11,8 @@ use std::sync::atomic::Ordering;
 
 use crate::engine::service::{ConnId, CoreId, Outbox, Unsent, WebSocketClose, Work};
 use crate::ops::metrics::CoreMetrics;
+use crate::protocol::by_conn::ByConn;
+use crate::protocol::owners::CoreMask;
 use crate::wire::websocket::close::CloseCode;
 
 use super::class::{ClassId, ClassKey, Classes, Member};
@@ -19,7 +21,7 @@ use super::filter::Filter;
 use super::frames::{Binding, Frames};
 use super::ownership::{OwnerInput, Shared, SubRef};
 use super::pages::{Cursor, PageMemory, Phase};
-use super::peer::{ByConn, OWN_MARK, OwnPositions, Peer};
+use super::peer::{OWN_MARK, OwnPositions, Peer};
 use super::slow_consumer::REASON_SHUTDOWN;
 use super::subscription::{self, Covered, From, Place, Replay, Subscription, Subscriptions};
 
@@ -82,7 +84,7 @@ impl Reader {
     /// The reader role of `core`.
     #[must_use]
     pub fn new(core: CoreId, shared: Arc<Shared>, metrics: Arc<CoreMetrics>) -> Self {
-        let arrived = vec![0; shared.cores()];
+        let arrived = vec![0; shared.owners.cores()];
         Self {
             core,
             shared,
@@ -126,11 +128,6 @@ impl Reader {
     /// The next peer that was cut.
     pub fn take_cut(&mut self) -> Option<ConnId> {
         self.cut.pop()
-    }
-
-    /// Every owner has a bit.
-    fn everybody(&self) -> u64 {
-        u64::MAX >> (64 - self.shared.cores().clamp(1, 64))
     }
 
     /// Enters a consuming connection.
@@ -196,7 +193,7 @@ impl Reader {
     pub fn subscribe(&mut self, out: &mut dyn Outbox, conn: ConnId, wanted: Wanted) {
         let Some(peer) = self.peers.get(conn) else { return };
         let binding = peer.binding;
-        let cores = self.shared.cores();
+        let cores = self.shared.owners.cores();
         let (weight, own_weight) = (wanted.footprint(cores), wanted.own_footprint(cores));
         let Wanted { filter, ceiling, from, live, id } = wanted;
         let key = ClassKey { filter: Arc::new(filter), ceiling, binding };
@@ -205,13 +202,13 @@ impl Reader {
         self.shared.remember(&self.metrics, before, self.classes.bytes());
         let replay = self.replay(&from, live);
         let covered = (binding == Binding::WebSocket)
-            .then(|| Box::new(Covered { since: vec![0; self.shared.cores()].into(), past: from.into() }));
+            .then(|| Box::new(Covered { since: vec![0; self.shared.owners.cores()].into(), past: from.into() }));
         let sub = self.subscriptions.insert(Subscription {
             conn,
             class,
             place: Place::Nowhere,
-            waiting: self.everybody(),
-            live: 0,
+            waiting: CoreMask::all(cores),
+            live: CoreMask::NONE,
             joined: 0,
             id,
             weight,
@@ -222,14 +219,14 @@ impl Reader {
         });
         self.enter(conn, sub, weight, own_weight);
         self.replace_first(out, conn);
-        for owner in self.shared.every_core() {
+        for owner in self.shared.owners.every_core() {
             self.request(owner, OwnerInput::Register { sub, interest: interest.clone() });
         }
     }
 
     /// The replay that `from` asks for: per owner, what it is asked first.
     fn replay(&mut self, from: &From, live: bool) -> Option<Box<Replay>> {
-        let cores = self.shared.cores();
+        let cores = self.shared.owners.cores();
         let cursor = |announce, phase| Some(Cursor { snapshot: 0, announce, live, phase });
         let cursors = match from {
             From::Now if live => return None,
@@ -237,7 +234,7 @@ impl Reader {
             From::Positions(asked) => {
                 let mut by_owner = vec![VecDeque::new(); cores];
                 for asked in asked {
-                    by_owner[usize::from(self.shared.owner_of(&asked.session).0)].push_back(asked.clone());
+                    by_owner[usize::from(self.shared.owners.owner_of(&asked.session).0)].push_back(asked.clone());
                 }
                 by_owner.into_iter().map(|asked| cursor(true, Phase::Positions { asked, at: None })).collect()
             }
@@ -257,8 +254,7 @@ impl Reader {
     pub fn on_registered(&mut self, owner: CoreId, sub: SubRef, arrival: u64) {
         self.note_arrival(owner, arrival);
         let Some(subscription) = self.subscriptions.get_mut(sub) else { return };
-        let bit = 1 << owner.0;
-        subscription.waiting &= !bit;
+        subscription.waiting.remove(owner);
         match &mut subscription.replay {
             Some(replay) => {
                 if let Some(Some(cursor)) = replay.cursors.get_mut(usize::from(owner.0)) {
@@ -268,7 +264,7 @@ impl Reader {
             }
             None => subscription.go_live(owner),
         }
-        if subscription.waiting == 0 {
+        if subscription.waiting.is_empty() {
             // Counted from here on: whoever sees it in the count may rely on it to get what is published next.
             self.shared.subscribers.fetch_add(1, Ordering::Relaxed);
             self.metrics.subscriptions.raise(1);
@@ -326,7 +322,7 @@ impl Reader {
     }
 
     fn withdraw(&mut self, interest: &Arc<Filter>) {
-        for owner in self.shared.every_core() {
+        for owner in self.shared.owners.every_core() {
             self.request(owner, OwnerInput::Withdraw { interest: Arc::clone(interest) });
         }
     }
@@ -374,7 +370,7 @@ impl Reader {
 
     /// Whether a subscription can take its class's runs blindly.
     fn can_be_member(&self, subscription: &Subscription) -> bool {
-        subscription.live == self.everybody()
+        subscription.live == CoreMask::all(self.shared.owners.cores())
             && subscription.replay.is_none()
             && subscription.judged.is_none()
             && self.peers.get(subscription.conn).is_some_and(|peer| peer.subs.len() == 1 && peer.dropped == 0)

@@ -14,7 +14,6 @@ use crate::ops::metrics::CommandOutcome;
 use crate::wire::json::{self, Kind, Value};
 use crate::wire::websocket::close::CloseCode;
 
-use super::Relay;
 use super::claims::{ClaimNote, ClaimedSessions};
 use super::discovery;
 use super::error::{Code, Refusal};
@@ -22,14 +21,14 @@ use super::event::{Batch, Capture, Event, EventFault, Scope, SlicedParse};
 use super::filter::Filter;
 use super::frame::{self, ClientFrame};
 use super::frames::Binding;
-use super::gather::Asker;
-use super::inflow::LARGE_BYTES;
 use super::ingest::PARSE_BYTES_PER_TURN;
+use super::lists::Asker;
 use super::ownership::{Command, REMEMBERS_TOO_MUCH, RelayMail};
 use super::party::{Hello, HelloFault, Party};
 use super::reader::Wanted;
 use super::stream;
 use super::subscription::From;
+use super::{LARGE_BYTES, Relay};
 
 /// A message that takes several turns to be read.
 #[derive(Debug)]
@@ -203,7 +202,7 @@ impl Relay {
             self.reader.push_frame(out, conn, &error);
             return;
         }
-        let owner = self.shared.owner_of(event.session().unwrap_or_default());
+        let owner = self.shared.owners.owner_of(event.session().unwrap_or_default());
         let tick = self.shared.take_ticks(1);
         self.await_answer(conn);
         self.commands.push((owner, Command { batch, tick, sender: conn }));
@@ -256,7 +255,7 @@ impl Relay {
     }
 
     fn on_subscribe(&mut self, out: &mut dyn Post<RelayMail>, conn: ConnId, object: Value<'_>) {
-        let id = frame::text(frame::member(object, "id"));
+        let id = object.member("id").and_then(Value::string);
         match self.subscription_asked(out.now(), conn, object, id.as_deref()) {
             Ok(wanted) => {
                 self.flush_live(out);
@@ -291,13 +290,13 @@ impl Relay {
             return Err(Refusal::new(Code::LimitExceeded, detail));
         }
         let bounds = self.ask_bounds();
-        let filter = match frame::member(object, "filter") {
+        let filter = match object.member("filter") {
             Some(filter) => stream::filter(filter.text.as_bytes(), bounds)?,
             None => Filter::everything(),
         };
-        let from = match frame::member(object, "from") {
+        let from = match object.member("from") {
             None => From::Now,
-            Some(all) if all.kind == Kind::String => match frame::text(Some(all)) {
+            Some(all) if all.kind == Kind::String => match all.string() {
                 Some(Cow::Borrowed("all")) => From::All,
                 Some(word) if word == "all" => From::All,
                 _ => return Err(invalid(stream::FROM_RULE)),
@@ -305,15 +304,15 @@ impl Relay {
             // On a WebSocket every fault of a subscribe but an exceeded limit is `invalid-filter` (§6.3).
             Some(positions) => stream::positions(positions, bounds).map_err(as_invalid_filter)?,
         };
-        let ceiling = match frame::member(object, "capture") {
+        let ceiling = match object.member("capture") {
             None => Capture::Full,
             Some(level) => {
-                let level = frame::text(Some(level)).ok_or_else(|| invalid("capture: a string"))?;
+                let level = level.string().ok_or_else(|| invalid("capture: a string"))?;
                 stream::capture(&level).map_err(as_invalid_filter)?
             }
         };
         let wanted = Wanted { filter, ceiling, from, live: true, id: Some(id.into()) };
-        let weight = wanted.footprint(self.shared.cores());
+        let weight = wanted.footprint(self.shared.owners.cores());
         let bytes_max = self.shared.limits.connection_remembered_bytes_max();
         if self.reader.peer(conn).is_some_and(|peer| peer.weight + weight > bytes_max) {
             let detail = format!("{bytes_max} bytes: what the subscriptions of one connection may hold together");
@@ -326,7 +325,7 @@ impl Relay {
     }
 
     fn on_unsubscribe(&mut self, out: &mut dyn Outbox, conn: ConnId, object: Value<'_>) {
-        let Some(id) = frame::text(frame::member(object, "id")) else {
+        let Some(id) = object.member("id").and_then(Value::string) else {
             let error = frame::error(None, Code::InvalidFrame, "id: required, a string");
             self.reader.push_frame(out, conn, &error);
             return;
@@ -338,7 +337,7 @@ impl Relay {
     }
 
     fn on_roster(&mut self, out: &mut dyn Outbox, conn: ConnId, object: Value<'_>) {
-        let id = frame::text(frame::member(object, "id"));
+        let id = object.member("id").and_then(Value::string);
         let refused = match &id {
             None => Some((Code::InvalidFrame, "id: required, a string")),
             Some(_) if !self.consumes(conn) => Some((Code::Unauthorized, "an emitter may not ask for the roster")),
@@ -350,7 +349,7 @@ impl Relay {
         }
         let id = id.unwrap_or_default().into();
         self.await_answer(conn);
-        self.gatherings.push(conn, Asker::Roster(id));
+        self.list_for(conn, Asker::Roster(id));
     }
 }
 

@@ -13,7 +13,6 @@ use crate::wire::url::Target;
 use super::error::{Code, Refusal};
 use super::event::{Capture, Position};
 use super::filter::{Filter, FilterFault};
-use super::frame;
 use super::pages::Asked;
 use super::reader::Wanted;
 use super::subscription::From;
@@ -51,8 +50,7 @@ pub fn wanted(target: Target<'_>, last_event_id: Option<&[u8]>, bounds: AskBound
 
 /// The first value of a parameter; an empty one counts as absent.
 fn parameter<'a>(target: Target<'a>, name: &str, code: Code) -> Result<Option<Cow<'a, str>>, Refusal> {
-    let first = target.pairs().find(|pair| pair.name.as_deref() == Ok(name));
-    match first.map(|pair| pair.value) {
+    match target.first(name) {
         None => Ok(None),
         Some(Ok(value)) if value.is_empty() => Ok(None),
         Some(Ok(value)) => Ok(Some(value)),
@@ -116,11 +114,13 @@ pub fn positions(value: Value<'_>, bounds: AskBounds) -> Result<From, Refusal> {
         if element.kind != Kind::Object {
             return Err(invalid("from: each position is an object"));
         }
-        let session = frame::text(frame::member(element, "session"))
+        let session = element
+            .member("session")
+            .and_then(Value::string)
             .filter(|session| !session.is_empty())
             .ok_or_else(|| invalid("from: session is a non-empty string"))?;
-        let seq = frame::member(element, "seq").and_then(ordinal).ok_or_else(|| invalid(SEQ_RULE))?;
-        let epoch = match frame::member(element, "epoch") {
+        let seq = element.member("seq").and_then(ordinal).ok_or_else(|| invalid(SEQ_RULE))?;
+        let epoch = match element.member("epoch") {
             Some(epoch) => ordinal(epoch).ok_or_else(|| invalid(EPOCH_RULE))?,
             None => 0,
         };

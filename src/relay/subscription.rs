@@ -1,6 +1,6 @@
 //! A subscription, and how far each owner core has taken it (contract §3, §6.3).
 //!
-//! Life: *registering* (`waiting` has the bits of owners that have not answered) → answered to its client → replaying,
+//! Life: *registering* (`waiting` has the owners that have not answered) → answered to its client → replaying,
 //! owner by owner (`replay` is some) → live everywhere (`live` has every owner's bit). A subscription without positions
 //! is live as soon as it is registered. Events of an owner whose bit is missing are not delivered: the cursor of the
 //! replay will find them.
@@ -15,6 +15,7 @@ use std::sync::Arc;
 use crate::base::footprint;
 use crate::base::slab::Slab;
 use crate::engine::service::{ConnId, CoreId};
+use crate::protocol::owners::CoreMask;
 
 use super::class::{ClassId, Member};
 use super::event::Position;
@@ -127,10 +128,10 @@ pub struct Subscription {
     pub class: ClassId,
     /// Where it stands in its class.
     pub place: Place,
-    /// Owners that have not registered it yet, a bit each.
-    pub waiting: u64,
-    /// Owners whose events it gets live, a bit each.
-    pub live: u64,
+    /// Owners that have not registered it yet.
+    pub waiting: CoreMask,
+    /// Owners whose events it gets live.
+    pub live: CoreMask,
     /// Offset in the class's stream at which it became a member.
     pub joined: u64,
     /// The client's name for it, on a WebSocket.
@@ -151,18 +152,18 @@ impl Subscription {
     /// Whether the client has had its answer.
     #[must_use]
     pub fn is_answered(&self) -> bool {
-        self.waiting == 0
+        self.waiting.is_empty()
     }
 
     /// Whether that owner's events are delivered live.
     #[must_use]
     pub fn is_live(&self, owner: CoreId) -> bool {
-        self.is_answered() && self.live & (1 << owner.0) != 0
+        self.is_answered() && self.live.contains(owner)
     }
 
     /// Live delivery of that owner's events begins.
     pub fn go_live(&mut self, owner: CoreId) {
-        self.live |= 1 << owner.0;
+        self.live.insert(owner);
     }
 
     /// Everything of that owner that arrives behind `arrival` is this subscription's to deliver.

@@ -3,6 +3,8 @@
 mod digits;
 pub mod http1;
 pub mod json;
+pub mod ndjson;
+pub mod rfc3339;
 pub mod sse;
 pub mod url;
 pub mod websocket;

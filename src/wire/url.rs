@@ -34,6 +34,12 @@ impl<'a> Target<'a> {
             Pair { name: form_decode(name), value: form_decode(value) }
         })
     }
+
+    /// The value of the first pair of that name; nothing if there is none.
+    #[must_use]
+    pub fn first(&self, name: &str) -> Option<Result<Cow<'a, str>, QueryFault>> {
+        self.pairs().find(|pair| pair.name.as_deref() == Ok(name)).map(|pair| pair.value)
+    }
 }
 
 /// One pair of a query. A name that does not decode is the name of no parameter.
@@ -183,6 +189,15 @@ mod tests {
             assert_eq!(pairs(&format!("b=1&{query}&c=2")), [ok("b", "1"), faulty(fault), ok("c", "2")], "{query}");
         }
         assert_eq!(pairs("%zz=1"), [Pair { name: Err(QueryFault::Escape), value: Ok("1".into()) }]);
+    }
+
+    #[test]
+    fn of_a_repeated_name_the_first_pair_counts() {
+        let target = Target { path: "/", query: "%zz=0&b=&%61=1+2&a=3&c=%" };
+        assert_eq!(target.first("a"), Some(Ok("1 2".into())));
+        assert_eq!(target.first("b"), Some(Ok("".into())));
+        assert_eq!(target.first("c"), Some(Err(QueryFault::Escape)));
+        assert_eq!(target.first("d"), None);
     }
 
     #[test]

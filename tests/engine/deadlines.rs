@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use aep_relay::engine::timer_wheel::TICK_MS;
+use aep_relay::limits::TIMER_TICK_MS;
 
 use crate::harness::{start_with, wait_until};
 
@@ -22,5 +22,5 @@ fn a_deadline_without_a_connection_wakes_an_idle_core_for_itself_alone() {
     assert!(turns <= dues.len() as u64 + 2, "{turns} turns for {} deadlines", dues.len());
     // The machine may be late for any of them, though not for all.
     let late = dues.iter().map(|(due, now)| now.0 - due.0).min();
-    assert!(late.is_some_and(|late| late <= TICK_MS), "{late:?} ms late at the best");
+    assert!(late.is_some_and(|late| late <= TIMER_TICK_MS), "{late:?} ms late at the best");
 }

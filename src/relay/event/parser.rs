@@ -8,11 +8,12 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use super::grammar::{is_date_time, is_extension_name, is_traceparent, scope_of};
+use super::grammar::{is_extension_name, is_traceparent, scope_of};
 use super::{
     ATTRIBUTES, Attribute, Capture, Event, EventMeta, Extension, ExtensionValue, Fingerprinter, Scope, Severity, Span,
 };
 use crate::wire::json::{self, JsonFault, Kind, MemberSpan};
+use crate::wire::rfc3339::is_date_time;
 
 /// Bytes each buffer may keep from one event to the next; one huge event must not pin memory for ever.
 const KEPT_BYTES_MAX: usize = 1 << 20;

@@ -122,8 +122,8 @@ fn memory_returns_when_filters_leave() {
         index.remove(&Filter::everything(), target);
     }
     assert!(index.is_empty());
-    assert_eq!(index.attributes[0].0.capacity(), 0);
-    assert_eq!(index.everything.0.capacity(), 0);
+    assert_eq!(index.attributes[0].capacity(), 0);
+    assert_eq!(index.everything.capacity(), 0);
 }
 
 proptest! {

@@ -9,6 +9,7 @@ use crate::base::time::Now;
 use crate::engine::service::{Admits, ConnId, CoreId, Ending, Flow, Message, Work};
 use crate::limits::Limits;
 use crate::ops::metrics::{CoreMetrics, Metrics};
+use crate::protocol::owners::Owners;
 use crate::relay::{Relay, RelayMail, Shared};
 
 /// A connection of the machine: its core, and its name there.
@@ -53,7 +54,7 @@ impl Machine {
     pub(super) fn new(cores: usize, limits: Limits, random: &mut Random) -> Self {
         let queues = limits.clone();
         let mut shared = Shared::new(limits, cores, true);
-        shared.owner_keys = (random.next(), random.next());
+        shared.owners = Owners::with_keys(cores, (random.next(), random.next()));
         let shared = Arc::new(shared);
         let metrics = Metrics::new(cores);
         let core = |index: usize| {

@@ -4,7 +4,7 @@ use super::machine::{At, Machine};
 use super::outbox::Kind;
 use super::random::Random;
 use crate::limits::Limits;
-use crate::relay::inflow::LOOKS_PER_TURN;
+use crate::relay::LOOKS_PER_TURN;
 use crate::relay::ingest::BodyKind;
 
 const EVENTS: usize = 40;

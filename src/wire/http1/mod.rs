@@ -1,5 +1,6 @@
 //! HTTP/1.1 of the server's side: request heads and bodies in, responses out. Sans-IO.
 
+pub mod answer;
 pub mod body;
 pub mod chunk;
 pub mod date;

@@ -2,7 +2,7 @@
 //!
 //! Owns: the grammar of RFC 8259 with the contract's bounds (§2: no byte order mark, no NUL, valid UTF-8, nesting up to
 //! [`JSON_DEPTH_MAX`](crate::limits::JSON_DEPTH_MAX), one value and white space around it), walking over checked text,
-//! string escapes, and the removal of white space between tokens.
+//! string escapes, the removal of white space between tokens, and objects written member by member.
 //!
 //! Does not know: what any member means. It builds no tree and reads no number: whoever asks gets the exact source text,
 //! so digits can never change on the way.
@@ -11,11 +11,13 @@
 //! the source; every offset fits `u32` ([`scan()`] refuses longer texts). Walking text that was not checked yields
 //! nonsense or nothing, but never panics. Nothing here recurses.
 
+mod object;
 mod scan;
 mod text;
 
 use std::ops::Range;
 
+pub use object::ObjectWriter;
 pub use scan::{Document, JsonFault, JsonFaultKind, MemberSpan, SlicedScan, scan, scan_members};
 pub use text::{
     LoneSurrogate, ValueWalk, compact, compact_some, has_line_break, integer, skip_white_space, string_end, unescape,

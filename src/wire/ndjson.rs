@@ -1,21 +1,21 @@
-//! The lines of a body, counted before any is parsed: too many events are refused ahead of the first invalid one
-//! (contract §4), and blank lines are none.
+//! Newline-delimited JSON: the lines of a body, counted before any is parsed, so that too many are refused ahead of the
+//! first invalid one. Blank lines are none.
 //!
 //! A body of the largest size may be nothing but line ends, so the walk is sliced: it spends of a budget and goes on where it
-//! stopped. It knows no event.
+//! stopped. It knows no JSON.
 //!
 //! Invariants: the count does not depend on where the walk was cut; one call looks at no more than its budget pays for.
 
 use memchr::memchr;
 
 /// What a line costs, whatever its length, in bytes of a budget.
-pub(super) const LINE_COST: usize = 8;
+pub const LINE_COST: usize = 8;
 /// Bytes looked for a line end at the price of one that is parsed.
 const BYTES_PER_COST: usize = 8;
 
 /// How far a count of lines with text has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct LineCount {
+pub struct LineCount {
     at: usize,
     lines: usize,
     /// Whether the present line has shown text.
@@ -24,7 +24,7 @@ pub(super) struct LineCount {
 
 impl LineCount {
     /// Counts on while the budget lasts. The lines that are not blank, at most `enough`, once that is known.
-    pub(super) fn walk(&mut self, body: &[u8], enough: usize, budget: &mut usize) -> Option<usize> {
+    pub fn walk(&mut self, body: &[u8], enough: usize, budget: &mut usize) -> Option<usize> {
         while self.lines < enough && self.at < body.len() {
             if *budget == 0 {
                 return None;
@@ -52,7 +52,8 @@ impl LineCount {
 }
 
 /// Whether there is nothing but white space.
-pub(super) fn is_blank(line: &[u8]) -> bool {
+#[must_use]
+pub fn is_blank(line: &[u8]) -> bool {
     line.iter().all(|b| matches!(b, b' ' | b'\t' | b'\r' | b'\n'))
 }
 
@@ -95,7 +96,7 @@ mod tests {
 
     #[test]
     fn a_flood_of_blank_lines_takes_many_slices() {
-        let budget = super::super::ingest::PARSE_BYTES_PER_TURN;
+        let budget = 256 << 10;
         let mut body = vec![b'\n'; 16 << 20];
         *body.last_mut().unwrap() = b'x';
         let (lines, slices) = count(&body, 10_001, budget);

@@ -1,14 +1,13 @@
 //! A hierarchical timer wheel: keys come back when their deadline has passed.
 //!
-//! Owns the keys and their deadlines; it does not know what they stand for, and is told the time. One wheel serves one
-//! core. Ground rules:
+//! Owns the keys and their deadlines; it does not know what they stand for, and is told the time. Its owner sets the tick.
+//! Ground rules:
 //!
-//! - A deadline is rounded up to a tick of [`TICK_MS`]: a key never comes early and, if the core asks in time, less
-//!   than one tick late.
-//! - **Entries cannot be cancelled.** Most deadlines of a connection are only ever moved further away, so the owner keeps
-//!   the true deadline, re-checks it when the key comes back and inserts again if it has moved: a stale expiry is a
-//!   no-op. With generational keys the same holds for connections that are gone. The owner inserts one entry per key
-//!   and purpose, so the wheel stays as large as its owners are many.
+//! - A deadline is rounded up to a tick: a key never comes early and, if the owner asks in time, less than one tick late.
+//! - **Entries cannot be cancelled.** Most deadlines of a thing are only ever moved further away, so the owner keeps the
+//!   true deadline, re-checks it when the key comes back and inserts again if it has moved: a stale expiry is a no-op.
+//!   With generational keys the same holds for things that are gone. The owner inserts one entry per thing and purpose,
+//!   so the wheel stays as large as the things are many.
 //! - Insertion is O(1). An entry is touched at most once per level on its way down; an empty slot costs nothing, so a jump of
 //!   the time by hours costs as much as its entries.
 //!
@@ -19,21 +18,19 @@
 
 use crate::base::time::{Deadline, Now};
 
-/// Resolution in milliseconds. Heartbeats and time limits are hundreds of times longer, and a core that has timers
-/// pending wakes at most 125 times a second for them.
-pub const TICK_MS: u64 = 8;
-
 const DIGIT_BITS: u32 = 6;
 const SLOTS: usize = 1 << DIGIT_BITS;
 const LEVELS: usize = 7;
-/// The last tick that the wheel tells apart, about 1100 years after the start; later deadlines count as this one.
+/// The last tick that the wheel tells apart, 139 years after the start with ticks of a millisecond; later deadlines count
+/// as this one.
 const TICK_LAST: u64 = (1 << (DIGIT_BITS * LEVELS as u32)) - 1;
 /// A drained slot keeps room for this many entries; more would let every slot hold on to the memory of its peak.
 const SLOT_ENTRIES_KEPT: usize = 64;
 
-/// See the module. `K` is the owner's name for a timer.
+/// See the module. `K` is the owner's name for a timer; `TICK_MS` the resolution in milliseconds, part of the type so that
+/// no deadline costs a division.
 #[derive(Debug)]
-pub struct TimerWheel<K> {
+pub struct TimerWheel<K, const TICK_MS: u64> {
     levels: Vec<Level<K>>,
     /// The last tick that has been expired: every entry in a slot is later.
     present: u64,
@@ -62,16 +59,17 @@ struct NextSlot {
     begins: u64,
 }
 
-impl<K: Copy> Default for TimerWheel<K> {
+impl<K: Copy, const TICK_MS: u64> Default for TimerWheel<K, TICK_MS> {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl<K: Copy> TimerWheel<K> {
+impl<K: Copy, const TICK_MS: u64> TimerWheel<K, TICK_MS> {
     /// An empty wheel at time 0.
     #[must_use]
     pub fn new() -> Self {
+        const { assert!(TICK_MS > 0, "time goes on from tick to tick") };
         let level = || Level { slots: (0..SLOTS).map(|_| Vec::new()).collect(), occupied: 0 };
         Self { levels: (0..LEVELS).map(|_| level()).collect(), present: 0, due: Vec::new(), len: 0 }
     }
@@ -172,8 +170,11 @@ mod tests {
     use super::*;
 
     const HOUR: u64 = 3_600_000;
+    const TICK_MS: u64 = 8;
 
-    fn advance(wheel: &mut TimerWheel<u64>, now: u64) -> Vec<u64> {
+    type Wheel = TimerWheel<u64, TICK_MS>;
+
+    fn advance<const TICK_MS: u64>(wheel: &mut TimerWheel<u64, TICK_MS>, now: u64) -> Vec<u64> {
         let mut due = Vec::new();
         wheel.advance(Now(now), &mut due);
         due
@@ -182,7 +183,7 @@ mod tests {
     #[test]
     fn never_early_and_less_than_a_tick_late() {
         for deadline in [1, 7, 8, 9, 511, 512, 513, 4_096, 32_768, 90_000, HOUR, 25 * HOUR, 400 * 24 * HOUR] {
-            let mut wheel = TimerWheel::new();
+            let mut wheel = Wheel::new();
             wheel.insert(Deadline(deadline), deadline);
             assert_eq!(advance(&mut wheel, deadline - 1), [0u64; 0], "{deadline}");
             assert_eq!(wheel.len(), 1);
@@ -193,8 +194,25 @@ mod tests {
     }
 
     #[test]
+    fn the_tick_is_the_owners() {
+        fn shows_itself<const TICK_MS: u64>() {
+            for deadline in [1_000, 1_001, 2_000, 90_001] {
+                let mut wheel = TimerWheel::<u64, TICK_MS>::new();
+                wheel.insert(Deadline(deadline), deadline);
+                assert_eq!(advance(&mut wheel, deadline - 1), [0u64; 0], "{deadline} with a tick of {TICK_MS}");
+                assert!(wheel.next_deadline().is_some_and(|next| next.0 < deadline + TICK_MS));
+                let tick = deadline.next_multiple_of(TICK_MS);
+                assert_eq!((advance(&mut wheel, tick - 1), advance(&mut wheel, tick)), (vec![], vec![deadline]));
+            }
+        }
+        shows_itself::<1>();
+        shows_itself::<50>();
+        shows_itself::<1_000>();
+    }
+
+    #[test]
     fn a_deadline_already_past_comes_back_at_once() {
-        let mut wheel = TimerWheel::new();
+        let mut wheel = Wheel::new();
         assert_eq!(advance(&mut wheel, 1_000), [0u64; 0]);
         wheel.insert(Deadline(1_000), 1);
         wheel.insert(Deadline(3), 2);
@@ -205,7 +223,7 @@ mod tests {
 
     #[test]
     fn a_jump_over_hours_brings_everything_in_order_of_deadline() {
-        let mut wheel = TimerWheel::new();
+        let mut wheel = Wheel::new();
         let deadlines: Vec<u64> = (0..5_000_u64).map(|n| (n * 7_919) % (6 * HOUR)).collect();
         for deadline in &deadlines {
             wheel.insert(Deadline(*deadline), *deadline);
@@ -219,7 +237,7 @@ mod tests {
 
     #[test]
     fn following_the_next_deadline_visits_every_timer_in_few_steps() {
-        let mut wheel = TimerWheel::new();
+        let mut wheel = Wheel::new();
         wheel.insert(Deadline(30 * 24 * HOUR), 1);
         wheel.insert(Deadline(15_000), 2);
         let (mut seen, mut steps) = (Vec::new(), 0);
@@ -233,7 +251,7 @@ mod tests {
 
     #[test]
     fn a_deadline_at_the_end_of_time_neither_comes_nor_fails() {
-        let mut wheel = TimerWheel::new();
+        let mut wheel = Wheel::new();
         wheel.insert(Deadline(u64::MAX), 1);
         assert_eq!(advance(&mut wheel, 1_000 * 365 * 24 * HOUR), [0u64; 0]);
         assert!(wheel.next_deadline().is_some());
@@ -244,7 +262,7 @@ mod tests {
 
     #[test]
     fn time_that_goes_backwards_stands_still() {
-        let mut wheel = TimerWheel::new();
+        let mut wheel = Wheel::new();
         advance(&mut wheel, 10_000);
         wheel.insert(Deadline(20_000), 1);
         assert_eq!(advance(&mut wheel, 5_000), [0u64; 0]);
@@ -254,7 +272,7 @@ mod tests {
 
     #[test]
     fn a_drained_slot_gives_its_memory_back() {
-        let mut wheel = TimerWheel::new();
+        let mut wheel = Wheel::new();
         for key in 0..100_000 {
             wheel.insert(Deadline(15_000), key);
         }
@@ -266,7 +284,7 @@ mod tests {
     proptest! {
         #[test]
         fn agrees_with_a_list_of_deadlines(steps in prop::collection::vec((0_u32..40, any::<u64>(), 0_u32..36, any::<u64>()), 1..200)) {
-            let (mut wheel, mut model, mut now, mut key) = (TimerWheel::new(), Vec::<(u64, u64)>::new(), 0_u64, 0_u64);
+            let (mut wheel, mut model, mut now, mut key) = (Wheel::new(), Vec::<(u64, u64)>::new(), 0_u64, 0_u64);
             for (ahead_bits, ahead, step_bits, step) in steps {
                 let deadline = now.saturating_sub(20) + ahead % (1 << ahead_bits);
                 wheel.insert(Deadline(deadline), key);
