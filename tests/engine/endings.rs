@@ -41,7 +41,7 @@ fn a_close_frame_is_told_in_its_turn_though_the_socket_takes_nothing() {
     assert_eq!(ends(&log), []);
     stalled.send_frame(0x88, b"\x03\xe8");
     wait_until("the peer is given up", || log.lock().unwrap().len() == 2);
-    let log = log.lock().unwrap();
+    let log = log.lock().unwrap().clone();
     let [closing, gone] = log.as_slice() else { panic!("{log:?}") };
     assert_eq!((closing.end, gone.end), (End::Closing, End::Gone));
     // Its time began in the turn that read its frame.
