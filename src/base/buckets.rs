@@ -174,6 +174,9 @@ impl<T: Copy + Ord> PrefixBuckets<T> {
 
     /// Calls `found` with every target under a prefix of `name`: walks down the stored ones, longest first.
     pub fn each_prefix_of(&self, name: &str, found: &mut impl FnMut(T)) {
+        if self.0.is_empty() {
+            return;
+        }
         // No stored prefix of `name` is greater than `rest`.
         let mut rest = name;
         while let Some((prefix, bucket)) = self.0.range::<str, _>((Unbounded, Included(rest))).next_back() {
