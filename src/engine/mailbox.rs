@@ -9,7 +9,8 @@
 //!   itself takes the same way.
 //! - Depth in bytes counts from the moment mail is sent (also while its bag is being filled) to the moment it is taken out,
 //!   with the weight it had when it was sent.
-//! - A lane ends once: after [`Mailbox::end_ingest`], or [`Mailbox::end_fanout`], nothing more is sent on it.
+//! - A lane ends once, with [`Mailbox::end_ingest`] or [`Mailbox::end_fanout`]. Behind that come only answers to cores that wait
+//!   for them.
 //! - Only a sleeping core is woken: the sleeper raises its flag, looks once more into its lanes and only then polls; the
 //!   sender fills the lane first and looks at the flag then. With a fence on both sides one of them sees the other.
 
@@ -77,7 +78,7 @@ pub(super) struct Mailbox<M> {
 pub(super) enum Letter<M> {
     /// Mail from that core.
     Mail(CoreId, M),
-    /// That core sends nothing more on this lane.
+    /// That core sends nothing more on this lane, apart from answers that somebody waits for.
     End,
 }
 

@@ -92,12 +92,12 @@
 //!   `engine/drain::a_body_in_flight_comes_to_its_end_and_a_new_request_is_refused`.
 //! - A core that has no work left and whose service [is quiescent](Service::is_quiescent) ends its ingest lane, once. Behind
 //!   that end may come what answers the mail of others: who needs such an answer is not quiescent before it has come.
-//! - Once all ingest lanes have ended, cores at rest end their fan-out lanes, once. What is sent behind that end may be lost:
-//!   nothing that somebody waits for is. When all have ended, [`Service::on_goodbye`] comes, until nothing is left to say;
+//! - Once all ingest lanes have ended, cores at rest end their fan-out lanes, once. Behind that end, too, come answers to cores
+//!   that are not quiescent yet; whatever else is sent then may be lost, and nothing asserts it, for the engine cannot tell an
+//!   answer from the rest. When all have ended, [`Service::on_goodbye`] comes, until nothing is left to say;
 //!   the engine then closes whatever is open. `engine/drain::everybody_is_told`.
 //! - A service that is never quiescent, or never idle, makes the drain fail at its time. What is then queued is lost, and
 //!   `on_gone` does not come.
-//!
 
 use std::time::{Duration, SystemTime};
 
