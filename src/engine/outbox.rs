@@ -5,10 +5,10 @@
 
 use std::time::{Duration, SystemTime};
 
-use crate::base::time::{Deadline, Now};
 use tracing::info;
 
-use crate::engine::connection::{Farewell, Half, NEVER, Phase};
+use crate::base::time::{Deadline, Now};
+use crate::engine::connection::{Connection, Farewell, Half, NEVER, Phase};
 use crate::engine::event_stream::EventStream;
 use crate::engine::io::{Io, arm, count_backlog};
 use crate::engine::pacing::{fanout_bytes_max, heavy_bytes, overdraft_bytes};
@@ -16,7 +16,7 @@ use crate::engine::service::{
     Admits, ConnId, CoreId, Ending, EventStreamOpen, Lane, Mail, Outbox, Post, Pushed, Response, Run, Unsent,
     WebSocketClose,
 };
-use crate::limits::{CLOSE_TIME, Room};
+use crate::limits::{CLOSE_TIME, Limits, Room};
 use crate::wire::http1::StreamFraming;
 use crate::wire::http1::response::{ReplyTo, encode_event_stream_head};
 use crate::wire::websocket::CloseCode;
@@ -128,17 +128,14 @@ impl<M: Mail> Outbox for Io<M> {
     }
 
     fn push_run(&mut self, conn: ConnId, run: Run, room: Room, mark: u64) -> Pushed {
-        match self.admit(conn, run.len as usize, Some(room)) {
-            Pushed::Queued => self.enqueue(conn, run, mark),
-            refused => refused,
-        }
+        self.enqueue(conn, run, Some(room), mark)
     }
 
     fn push(&mut self, conn: ConnId, bytes: &[u8], mark: u64) -> Pushed {
         match self.admit(conn, bytes.len(), Some(Room::Whole)) {
             Pushed::Queued => {
                 let run = self.blocks.write_own(bytes);
-                self.enqueue(conn, run, mark)
+                self.enqueue(conn, run, None, mark)
             }
             refused => refused,
         }
@@ -148,7 +145,7 @@ impl<M: Mail> Outbox for Io<M> {
         match self.admit(conn, bytes.len(), None) {
             Pushed::Queued => {
                 let run = self.blocks.write_own(bytes);
-                self.enqueue(conn, run, mark)
+                self.enqueue(conn, run, None, mark)
             }
             refused => refused,
         }
@@ -222,15 +219,11 @@ impl<M: Mail> Post<M> for Io<M> {
 impl<M: Mail> Io<M> {
     /// Whether a push of that many bytes may be queued; without `room` whatever is queued.
     fn admit(&self, id: ConnId, bytes: usize, room: Option<Room>) -> Pushed {
-        let Some(conn) = self.connections.get(id.slot, id.generation).filter(|conn| conn.takes_pushes()) else {
-            return self.why_not(id);
-        };
-        let queued = conn.queue.bytes();
-        // The bound is looked up only for who has something queued.
-        if queued > 0 && room.is_some_and(|room| queued + bytes > self.process.limits.queue_bytes_max(room)) {
-            return Pushed::Full;
+        match self.connections.get(id.slot, id.generation).filter(|conn| conn.takes_pushes()) {
+            None => self.why_not(id),
+            Some(conn) if is_full(conn, bytes, room, &self.process.limits) => Pushed::Full,
+            Some(_) => Pushed::Queued,
         }
-        Pushed::Queued
     }
 
     /// Why nothing may be pushed to that connection.
@@ -242,9 +235,14 @@ impl<M: Mail> Io<M> {
         }
     }
 
-    /// Queues a run that was admitted.
-    fn enqueue(&mut self, id: ConnId, run: Run, mark: u64) -> Pushed {
-        let Some(conn) = self.connections.get_mut(id.slot, id.generation) else { return Pushed::Gone };
+    /// Queues a run, if it may be; without `room` whatever is queued.
+    fn enqueue(&mut self, id: ConnId, run: Run, room: Option<Room>, mark: u64) -> Pushed {
+        let Some(conn) = self.connections.get_mut(id.slot, id.generation).filter(|conn| conn.takes_pushes()) else {
+            return self.why_not(id);
+        };
+        if is_full(conn, run.len as usize, room, &self.process.limits) {
+            return Pushed::Full;
+        }
         if conn.queue.is_empty() {
             conn.progress_at = self.now;
             conn.behind_since = self.now;
@@ -283,4 +281,10 @@ impl<M: Mail> Io<M> {
         self.set_deadline(id, now.after(CLOSE_TIME));
         self.schedule_input(id);
     }
+}
+
+/// Whether so many bytes more are too many for its queue. The bound is looked up only for who has something queued.
+fn is_full(conn: &Connection, bytes: usize, room: Option<Room>, limits: &Limits) -> bool {
+    let queued = conn.queue.bytes();
+    queued > 0 && room.is_some_and(|room| queued + bytes > limits.queue_bytes_max(room))
 }
