@@ -4,100 +4,7 @@
 //! One core runs one service. All calls of one core come from its one thread, so a service is plain
 //! single-threaded data; what it shares with the services of other cores it sends as mail.
 //!
-//! What follows is for who writes a protocol. Behind each rule stands what guards it: a test (`file::name`, those with
-//! a folder in `tests/`), or an assertion of debug builds in its own words.
-//!
-//! # Input, answers, pushes
-//!
-//! - A connection's input arrives in order. After [`Verdict::Later`], or [`Flow::Park`], nothing more of that connection is
-//!   handed over until it was answered, or resumed; what it sent meanwhile waits in the kernel and in a bounded buffer.
-//!   `engine/http::pipelined_requests_are_answered_in_order_on_one_connection`,
-//!   `engine/websocket::a_parked_connection_goes_on_where_it_stopped`.
-//! - [`Outbox::resume`] before the call that answers [`Flow::Park`] has returned cancels that park.
-//!   `engine/traps::a_resume_before_the_park_cancels_it`.
-//! - Each request has exactly one answer: the verdict, or one of [`Outbox::respond`] and [`Outbox::open_event_stream`].
-//!   "a request is answered once". One that is never answered keeps its connection until the drain finds it: "a quiescent
-//!   service has answered every request"; `engine/traps::an_answer_that_never_comes_is_found_when_the_service_is_quiescent`.
-//! - Every push, and every run, consists of whole WebSocket frames, or of whole messages framed for the stream, so that a queue
-//!   can be cut between two of them. They leave in the order of the pushes, each whole or not at all.
-//!   `write_queue::a_cut_leaves_whole_messages_only`, `engine/websocket::a_websocket_that_is_cut_ends_with_whole_frames`.
-//! - A run is pushed in the turn that wrote it, otherwise it is [`Pushed::Stale`]; to how many connections is the service's
-//!   affair. `engine/traps::a_run_kept_past_its_turn_is_not_queued`.
-//! - Runs of one [`Lane`] join where they follow each other, so what different sets of connections get has different lanes. A
-//!   *mark* tells later how far a queue has got: pushes whose marks advance by their length, or stay, may come back joined.
-//!   `write_queue::adjacent_runs_of_two_streams_stay_apart`.
-//! - Before a stream or WebSocket is open a push is [`Pushed::NotOpen`], also within the call that answers
-//!   [`Verdict::Upgrade`]. `engine/traps::a_push_before_there_is_a_stream_says_so`.
-//! - [`Outbox::push_always`] has no bound: who uses it bounds what it sends, or counts it elsewhere.
-//!   [`Outbox::queued_bytes`] counts everything unsent: also heads, pongs and heartbeats, which no push of the service has
-//!   brought, so it is never a measure of one's own pushes; [`Outbox::unsent`] tells them apart, for their mark is 0.
-//!
-//! # A turn
-//!
-//! In this order: due alarms; requests, bodies and messages; ends of connections; mail, fan-out before ingest;
-//! [`Service::on_turn`]; the flush. Mail and `on_turn` come again where the service sent its own core mail and has no work
-//! left. *Behind the flush* come alarms of connections that had something to read or write first, then
-//! [`Service::on_drained`], [`Service::on_overflow`] and further ends.
-//!
-//! - `on_turn` follows every other call, in the same turn or in the next one, which then comes without sleeping. What is
-//!   kept for `on_turn` by a call behind the flush is done in another turn: a run written there must be pushed there.
-//!   `engine/traps::an_overflow_is_followed_by_a_turn_without_sleeping`. [`Service::on_goodbye`] alone is followed only by
-//!   itself.
-//! - Never block, and bound the work of one call: what is left is [`Work::Left`]. `turn_seconds` of the metrics tells.
-//! - Who waits for room ([`Outbox::admits`], [`Outbox::ingest_room`]) answers [`Work::Held`], also for a socket it has parked:
-//!   room comes on other cores, and nobody rings. With [`Work::Idle`] the core sleeps until something happens to it, if need
-//!   be for ever. Nothing can assert this: only the service knows for what it waits.
-//! - While [`Service::takes_ingest`] says no and such mail waits, the core looks again after a millisecond, whatever `on_turn`
-//!   answered. `engine/traps::a_core_whose_service_takes_no_ingest_looks_again_and_does_not_spin`.
-//! - What is due and is no connection's: [`Service::next_deadline`] is asked before the core sleeps, and `on_turn` follows when
-//!   it has come, never early and at most a tick late.
-//!   `engine/deadlines::a_deadline_without_a_connection_wakes_an_idle_core_for_itself_alone`.
-//!
-//! # Mail
-//!
-//! - *Ingest* (core to owner) is what sockets cause. Who sends asks [`Outbox::ingest_room`] first and, without room, parks the
-//!   socket. *Fan-out* (owner to core) ends in write queues and never waits. So no two cores wait for each other. Mail
-//!   that only answers mail need not ask, nor what is small and bounded by the number of connections; the engine cannot tell
-//!   these apart, so who does not ask for the rest fills memory unseen but for `mailbox_bytes`.
-//! - Mail of one lane from one core to another arrives in the order it was sent, to the own core as well. There is no order
-//!   between the lanes, nor between mail to the own core and a call that does the same at once: who shortens that way
-//!   takes it for all mail that has to stay in order. `mailbox::mail_keeps_its_order_and_its_end`.
-//! - It is counted with the weight it had when it was sent; [`Mail::weight`] is asked once.
-//!   `mailbox::mail_leaves_with_the_weight_it_came_with`.
-//!
-//! # The end of a connection
-//!
-//! - *Open* until the service, the peer or a fault ends it. Then *finishing*: what is queued is the last, and is still written;
-//!   a push is [`Pushed::Gone`], input is thrown away. Then *lingering*: everything is written, the peer's end is awaited.
-//!   Both last seconds at most, unless the peer goes on reading. A WebSocket that closes is as good as finishing from its close
-//!   frame on. `engine/websocket::our_close_waits_for_the_peers`.
-//! - [`Service::on_closing`] comes exactly once, within a turn of when nothing more is taken from or for the connection: a close
-//!   frame read, a cut, a fault, a body refused with 413 or 408, a drain; at the latest right before `on_gone`.
-//!   `engine/endings::every_connection_that_asked_is_told_of_twice_and_no_request_for_itself`.
-//! - [`Service::on_gone`] comes when all that is over, exactly once for each connection seen through
-//!   [`Service::on_request`]: once per connection, not per request. From then on its [`ConnId`] is dead and every call
-//!   with it a no-op. `engine/http::a_client_that_vanishes_leaves_nothing_behind`.
-//! - A connection has one alarm. It ends with Open: one that is set is forgotten, and [`Outbox::arm`] does nothing. What must
-//!   be done about a connection at some time is done in `on_gone` at the latest.
-//! - An alarm never comes early, and up to a tick of the timer wheel late, or later where the connection has something to read or
-//!   write first. `timer_wheel::never_early_and_less_than_a_tick_late`. [`Outbox::disarm`] forgets it, but its entry in the
-//!   wheel stays until its time: arm one that is moved further away, not one per thing that may be settled earlier.
-//! - What is kept for a body that was asked for is not told of a 413 or 408 of that body, but of the end that follows it:
-//!   [`Service::on_closing`].
-//!
-//! # A drain
-//!
-//! - [`Service::on_drain`] comes first. Then no request and no message is handed over, whereas everything else goes on: bodies
-//!   in flight, mail, alarms, drained queues, overflows, ends, `on_turn`.
-//!   `engine/drain::a_body_in_flight_comes_to_its_end_and_a_new_request_is_refused`.
-//! - A core that has no work left and whose service [is quiescent](Service::is_quiescent) ends its ingest lane, once. Behind
-//!   that end may come what answers the mail of others: who needs such an answer is not quiescent before it has come.
-//! - Once all ingest lanes have ended, cores at rest end their fan-out lanes, once. Behind that end, too, come answers to cores
-//!   that are not quiescent yet; whatever else is sent then may be lost, and nothing asserts it, for the engine cannot tell an
-//!   answer from the rest. When all have ended, [`Service::on_goodbye`] comes, until nothing is left to say;
-//!   the engine then closes whatever is open. `engine/drain::everybody_is_told`.
-//! - A service that is never quiescent, or never idle, makes the drain fail at its time. What is then queued is lost, and
-//!   `on_gone` does not come.
+//! What an author of a protocol must know, each rule with what guards it, is the head of `protocol/mod.rs`.
 
 use std::time::{Duration, SystemTime};
 
@@ -274,7 +181,7 @@ pub enum Work {
     Idle,
     /// More work waits; do not sleep.
     Left,
-    /// Work waits until more may be published ([`Outbox::admits`], [`Outbox::ingest_room`]), which no event tells; look again
+    /// Work waits until more may be published ([`Outbox::admits`], [`Post::ingest_room`]), which no event tells; look again
     /// within a millisecond or so.
     Held,
 }

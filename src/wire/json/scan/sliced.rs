@@ -25,7 +25,7 @@ enum Next {
     Nothing,
 }
 
-/// [`scan_members`] in slices: the same answer, whatever the budgets. The text is to be the same each time.
+/// [`scan_members`](super::scan_members) in slices: the same answer, whatever the budgets. The text is to be the same each time.
 #[derive(Debug)]
 pub struct SlicedScan {
     next: Next,
@@ -56,7 +56,7 @@ impl SlicedScan {
     /// Scans on, `budget` bytes at most, of which what was looked at is taken. Answers whether the text is through.
     ///
     /// # Errors
-    /// As [`scan()`].
+    /// As [`scan()`](super::scan()).
     pub fn walk(&mut self, text: &[u8], budget: &mut usize) -> Result<bool, JsonFault> {
         if u32::try_from(text.len()).is_err() {
             return Err(JsonFault { kind: JsonFaultKind::TooLong, at: u32::MAX as usize });
