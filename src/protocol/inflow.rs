@@ -57,10 +57,18 @@ impl Slice {
     }
 }
 
+/// Mail that waits, with the weight it is counted with.
+#[derive(Debug)]
+struct Waiting<M> {
+    from: CoreId,
+    mail: M,
+    weight: usize,
+}
+
 /// What waits, first to last, each with the core it came from.
 #[derive(Debug)]
 pub struct Inflow<M> {
-    waiting: VecDeque<(CoreId, M)>,
+    waiting: VecDeque<Waiting<M>>,
     bytes: usize,
     pace: Pace,
     slice: Slice,
@@ -84,8 +92,8 @@ impl<M: Mail> Inflow<M> {
 
     /// Takes mail in.
     pub fn push(&mut self, from: CoreId, mail: M) {
-        self.bytes += mail.weight();
-        self.waiting.push_back((from, mail));
+        let waiting = self.weigh(from, mail);
+        self.waiting.push_back(waiting);
     }
 
     /// The mail that comes next, if this turn may go on, with the slice that it may take.
@@ -93,19 +101,26 @@ impl<M: Mail> Inflow<M> {
         if self.slice.looks == 0 {
             return None;
         }
-        let is_large = self.waiting.front().is_some_and(|(_, mail)| mail.weight() >= self.pace.large_bytes);
+        let is_large = self.waiting.front().is_some_and(|waiting| waiting.weight >= self.pace.large_bytes);
         if is_large && self.slice.looks < self.pace.looks_per_turn {
             return None;
         }
-        let (from, mail) = self.waiting.pop_front()?;
-        self.bytes -= mail.weight();
+        let Waiting { from, mail, weight } = self.waiting.pop_front()?;
+        self.bytes -= weight;
         Some((from, mail, &mut self.slice))
+    }
+
+    /// Counts mail in.
+    fn weigh(&mut self, from: CoreId, mail: M) -> Waiting<M> {
+        let weight = mail.weight();
+        self.bytes += weight;
+        Waiting { from, mail, weight }
     }
 
     /// Mail was acted on as far as the slice went: the rest of it comes first again.
     pub fn put_back(&mut self, from: CoreId, mail: M) {
-        self.bytes += mail.weight();
-        self.waiting.push_front((from, mail));
+        let waiting = self.weigh(from, mail);
+        self.waiting.push_front(waiting);
     }
 
     /// Mail is not ready to be acted on: it comes first in the next turn.
@@ -148,6 +163,8 @@ impl<M: Mail> Inflow<M> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
     use super::*;
 
     const PACE: Pace = Pace { looks_per_turn: 24, large_bytes: 2 << 10 };
@@ -226,5 +243,23 @@ mod tests {
         inflow.begin_turn();
         assert_eq!(taken(&mut inflow).map(|(_, mail)| mail.0), Some(1));
         assert_eq!(taken(&mut inflow).map(|(_, mail)| mail.0), Some(2));
+    }
+    #[test]
+    fn mail_is_counted_off_with_the_weight_it_was_counted_with() {
+        /// Heavier each time it is asked.
+        #[derive(Debug, Default)]
+        struct Growing(AtomicUsize);
+        impl Mail for Growing {
+            fn weight(&self) -> usize {
+                self.0.fetch_add(1, Ordering::Relaxed) + 1
+            }
+        }
+        let mut inflow = Inflow::new(PACE);
+        inflow.push(CoreId(0), Growing::default());
+        let (from, mail, _) = inflow.take().unwrap();
+        assert_eq!(inflow.bytes, 0);
+        inflow.put_back(from, mail);
+        inflow.take().unwrap();
+        assert_eq!(inflow.bytes, 0);
     }
 }
