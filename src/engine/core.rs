@@ -99,8 +99,6 @@ pub(super) struct Core<S: Service> {
     clock: Clock,
     /// When the last poll ended; none before the first.
     turn_began: Option<Duration>,
-    /// The second of the Unix epoch that the date tells.
-    dated: u64,
     in_debt: bool,
 }
 
@@ -123,7 +121,6 @@ impl<S: Service> Core<S> {
             handover: parts.handover,
             clock: parts.clock,
             turn_began: None,
-            dated: second(time_of_day),
             in_debt: false,
         })
     }
@@ -159,12 +156,10 @@ impl<S: Service> Core<S> {
 
     fn read_time_of_day(&mut self) {
         let time = Clock::time_of_day();
-        self.io.time_of_day = time;
-        let second = second(time);
-        if self.dated != second {
-            self.dated = second;
+        if second(self.io.time_of_day) != second(time) {
             self.io.date = Date::at(time);
         }
+        self.io.time_of_day = time;
     }
 
     fn poll(&mut self, events: &mut Events) -> io::Result<()> {

@@ -51,15 +51,23 @@ impl Allowances {
 
     /// Whether the connection may go on behind an item of so many bytes that has gone already.
     pub fn goes_on(&mut self, admits: Admits, conn: ConnId, bytes: usize, now: Now) -> bool {
-        if admits == Admits::Everything {
-            return true;
+        if admits != Admits::Everything {
+            self.draw(conn, bytes, now);
         }
-        self.draw(conn, bytes, now);
-        admits == Admits::Little && self.is_left(conn, now)
+        self.may_publish(admits, conn, now)
+    }
+
+    /// Whether the connection may publish something, of whatever size.
+    pub fn may_publish(&mut self, admits: Admits, conn: ConnId, now: Now) -> bool {
+        match admits {
+            Admits::Everything => true,
+            Admits::Little => self.is_left(conn, now),
+            Admits::Nothing => false,
+        }
     }
 
     /// Whether something is left of the connection's allowance.
-    pub fn is_left(&mut self, conn: ConnId, now: Now) -> bool {
+    fn is_left(&mut self, conn: ConnId, now: Now) -> bool {
         let Some(bucket) = self.drawn.get(&conn) else { return true };
         bucket.refill(now);
         !bucket.is_empty()

@@ -65,11 +65,7 @@ impl Relay {
         // The first that is read on may take all the room there is: another one each time.
         self.parked.rotate_left(1);
         self.parked.retain(|conn| {
-            let goes_on = match room {
-                Admits::Everything => true,
-                Admits::Little => allowances.is_left(*conn, now),
-                Admits::Nothing => false,
-            };
+            let goes_on = allowances.may_publish(room, *conn, now);
             if goes_on {
                 out.resume(*conn);
             }
