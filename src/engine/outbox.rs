@@ -203,6 +203,14 @@ impl<M: Mail> Outbox for Io<M> {
 }
 
 impl<M: Mail> Post<M> for Io<M> {
+    fn outbox(&mut self) -> &mut dyn Outbox {
+        self
+    }
+
+    fn out(&self) -> &dyn Outbox {
+        self
+    }
+
     fn mail_ingest(&mut self, to: CoreId, mail: M) {
         self.mailbox.send_ingest(to, mail);
     }

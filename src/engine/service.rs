@@ -387,8 +387,13 @@ pub trait Outbox {
     fn admitted(&mut self, bytes: usize);
 }
 
-/// An [`Outbox`] that takes mail too, of one kind.
-pub trait Post<M>: Outbox {
+/// An [`Outbox`], and mail of one kind. The two are apart so that who wraps one protocol's mail into that of all of them has
+/// no part in pushes.
+pub trait Post<M> {
+    /// The outbox.
+    fn outbox(&mut self) -> &mut dyn Outbox;
+    /// The outbox, to be asked.
+    fn out(&self) -> &dyn Outbox;
     /// Sends mail that only sockets cause: ask [`Post::ingest_room`] first and park the socket when it does not admit it.
     fn mail_ingest(&mut self, to: CoreId, mail: M);
     /// Sends mail that ends in write queues; never waits.

@@ -274,7 +274,7 @@ impl Service for Gateway {
     fn on_request(&mut self, out: &mut dyn Post<RelayMail>, conn: ConnId, head: &RequestHead<'_>) -> Verdict {
         let target = Target::parse(head.target);
         let path = routes::path(target.path, self.config.exposition.is_some());
-        let verdict = self.decide(out, conn, head, target, path);
+        let verdict = self.decide(out.outbox(), conn, head, target, path);
         let status = match &verdict {
             Verdict::Respond(response) => Some(response.status),
             Verdict::Upgrade(_) => Some(101),
@@ -310,15 +310,15 @@ impl Service for Gateway {
     }
 
     fn on_drained(&mut self, out: &mut dyn Post<RelayMail>, conn: ConnId) {
-        self.relay.on_drained(out, conn);
+        self.relay.on_drained(out.outbox(), conn);
     }
 
     fn on_alarm(&mut self, out: &mut dyn Post<RelayMail>, conn: ConnId) {
-        self.relay.on_alarm(out, conn);
+        self.relay.on_alarm(out.outbox(), conn);
     }
 
     fn on_overflow(&mut self, out: &mut dyn Post<RelayMail>, conn: ConnId) {
-        self.relay.on_overflow(out, conn);
+        self.relay.on_overflow(out.outbox(), conn);
     }
 
     fn takes_ingest(&self) -> bool {
@@ -358,6 +358,6 @@ impl Service for Gateway {
     }
 
     fn on_goodbye(&mut self, out: &mut dyn Post<RelayMail>) -> Work {
-        self.relay.on_goodbye(out)
+        self.relay.on_goodbye(out.outbox())
     }
 }

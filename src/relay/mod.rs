@@ -216,7 +216,7 @@ impl Relay {
     pub fn on_gone(&mut self, out: &mut dyn Post<RelayMail>, conn: ConnId, _ending: Ending) {
         self.opening.remove(conn);
         self.gatherings.forget(conn);
-        self.reader.remove_peer(out, conn);
+        self.reader.remove_peer(out.outbox(), conn);
         if let Some(party) = self.parties.remove(conn) {
             if let Some(hello) = &party.hello {
                 self.shared.parties.fetch_sub(1, Ordering::Relaxed);
@@ -310,7 +310,7 @@ impl Relay {
             self.read_messages(out);
         }
         if !self.inflow.had_large() {
-            self.parse(out);
+            self.parse(out.outbox());
         }
         self.hand_over(out);
         self.flush_live(out);
@@ -325,7 +325,7 @@ impl Relay {
             self.inflow.deal(largest);
         }
         self.carry(out);
-        self.reader.settle_all(out);
+        self.reader.settle_all(out.outbox());
         self.end_claims_of_cut(out);
         self.settle_sessions(out);
         self.inflow.begin_turn();
@@ -372,7 +372,7 @@ impl Relay {
                     return;
                 }
                 RelayMail::Fanout(fanout) => {
-                    if self.reader.fan_out(out, &fanout, slice) == Delivery::Begun {
+                    if self.reader.fan_out(out.outbox(), &fanout, slice) == Delivery::Begun {
                         self.inflow.put_back(from, RelayMail::Fanout(fanout));
                         return;
                     }
@@ -395,25 +395,25 @@ impl Relay {
             RelayMail::Fanout(_) => debug_assert!(false, "taken in slice by slice"),
             RelayMail::Admitted { receipt, owed } => match self.ingest.admitted(from, receipt, owed) {
                 // Who created nothing over the cap waits for nobody else's evictions.
-                Some(Settlement { owed: 0, answer: Some(answer) }) => self.answer_settled(out, answer),
+                Some(Settlement { owed: 0, answer: Some(answer) }) => self.answer_settled(out.outbox(), answer),
                 Some(settlement) => self.session_cap.push(settlement),
                 None => {}
             },
             RelayMail::Registered { sub, arrival } => {
                 self.reader.on_registered(from, sub, arrival);
-                self.answer_registered(out);
+                self.answer_registered(out.outbox());
             }
-            RelayMail::Page(page) => self.reader.on_page(out, &mut self.parser, from, *page),
+            RelayMail::Page(page) => self.reader.on_page(out.outbox(), &mut self.parser, from, *page),
             RelayMail::Handover { token, target, command } => {
-                let taken = !command.is_empty() && self.reader.push_command(out, target, &command.event(0));
+                let taken = !command.is_empty() && self.reader.push_command(out.outbox(), target, &command.event(0));
                 self.send_to_owner(out, from, OwnerInput::HandedOver { token, taken });
             }
             RelayMail::CommandAnswer { conn, refused, owed } => {
                 self.ingest.command_admitted(owed);
                 if let Some((id, code, detail)) = refused {
-                    self.reader.push_frame(out, conn, &frame::command_error(&id, code, detail));
+                    self.reader.push_frame(out.outbox(), conn, &frame::command_error(&id, code, detail));
                 }
-                self.answered(out, conn);
+                self.answered(out.outbox(), conn);
             }
             RelayMail::Evict { tick, cause } => self.owner.on_evict(from, tick, cause),
             RelayMail::EvictAnswered { cause: EvictionCause::Bytes, .. } => self.owner.on_evict_answered(),
@@ -423,7 +423,7 @@ impl Relay {
             RelayMail::Gather(ask) => self.listings.push(from, ask, self.shared.limits.listing_bytes_max()),
             RelayMail::Gathered(part) => match self.gatherings.take(part, self.shared.owners.cores()) {
                 Some(Next::Ask(ask)) => self.ask_all(out, ask),
-                Some(Next::Answer(conn, listed)) => self.answer_gathered(out, conn, listed),
+                Some(Next::Answer(conn, listed)) => self.answer_gathered(out.outbox(), conn, listed),
                 None => {}
             },
         }
@@ -472,7 +472,7 @@ impl Relay {
     fn flush_live(&mut self, out: &mut dyn Post<RelayMail>) {
         let mut handed = Vec::new();
         self.ingest.flush_live(&self.shared, &mut |to, input| handed.push((to, input)));
-        out.admitted(handed.iter().map(|(_, input)| input.weight()).sum());
+        out.outbox().admitted(handed.iter().map(|(_, input)| input.weight()).sum());
         for (to, input) in handed {
             self.send_to_owner(out, to, input);
         }
@@ -497,7 +497,7 @@ impl Relay {
                 Some(Step::Evict(core, tick)) => {
                     out.mail_fanout(core, RelayMail::Evict { tick, cause: EvictionCause::Sessions });
                 }
-                Some(Step::Answer(answer)) => self.answer_settled(out, answer),
+                Some(Step::Answer(answer)) => self.answer_settled(out.outbox(), answer),
                 None => return,
             }
         }

@@ -30,14 +30,14 @@ impl Relay {
             return;
         }
         let Self { core, ingest, allowances, owner, .. } = self;
-        let now = out.now();
+        let now = out.out().now();
         ingest.hand_over(&mut |conn, to, batch| {
             let bytes = batch.batch.weight();
             let room = if to == *core { owner.room(0) } else { out.ingest_room(to) };
-            if !allowances.passes(out.admits().min(room), conn, bytes, now) {
+            if !allowances.passes(out.out().admits().min(room), conn, bytes, now) {
                 return Some(batch);
             }
-            out.admitted(bytes);
+            out.outbox().admitted(bytes);
             let input = OwnerInput::Events(batch);
             if to == *core {
                 owner.push(to, input);
@@ -52,7 +52,7 @@ impl Relay {
     pub(super) fn room(&self, out: &dyn Post<RelayMail>) -> Admits {
         let here = self.owner.room(self.ingest.live_bytes());
         let others = self.shared.owners.every_core().filter(|core| *core != self.core);
-        others.map(|core| out.ingest_room(core)).fold(out.admits().min(here), Admits::min)
+        others.map(|core| out.ingest_room(core)).fold(out.out().admits().min(here), Admits::min)
     }
 
     /// Reads on from parked WebSockets as far as there is room.
@@ -61,13 +61,13 @@ impl Relay {
             return;
         }
         let room = self.room(out);
-        let (allowances, now) = (&mut self.allowances, out.now());
+        let (allowances, now) = (&mut self.allowances, out.out().now());
         // The first that is read on may take all the room there is: another one each time.
         self.parked.rotate_left(1);
         self.parked.retain(|conn| {
             let goes_on = allowances.may_publish(room, *conn, now);
             if goes_on {
-                out.resume(*conn);
+                out.outbox().resume(*conn);
             }
             !goes_on
         });

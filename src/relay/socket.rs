@@ -59,7 +59,7 @@ impl Relay {
     pub fn on_message(&mut self, out: &mut dyn Post<RelayMail>, conn: ConnId, message: Message<'_>) -> Flow {
         let Message::Text(text) = message else {
             refuse_hello(
-                out,
+                out.outbox(),
                 conn,
                 HelloFault { code: Code::InvalidHello, detail: "AEP_HELLO_BYTES: the hello is too large" },
             );
@@ -68,7 +68,7 @@ impl Relay {
         let text: &[u8] = text;
         let Some(party) = self.parties.get(conn) else { return Flow::Continue };
         if party.hello.is_none() {
-            self.on_hello(out, conn, text);
+            self.on_hello(out.outbox(), conn, text);
             return Flow::Continue;
         }
         if text.len() >= LARGE_BYTES {
@@ -93,7 +93,7 @@ impl Relay {
         }
         self.inflow.deal(text.len());
         if self.on_text(out, conn, &text, Some(parse)) == Flow::Continue {
-            out.resume(conn);
+            out.outbox().resume(conn);
         }
     }
 
@@ -113,7 +113,7 @@ impl Relay {
             Ok(event) if event.scope() == Scope::Command => {
                 let mut batch = Batch::default();
                 batch.push(event);
-                self.on_command(out, conn, batch);
+                self.on_command(out.outbox(), conn, batch);
             }
             Ok(event) => {
                 let claim = match self.parties.get_mut(conn) {
@@ -129,7 +129,7 @@ impl Relay {
                 let bytes = event.raw().len();
                 self.ingest.push_live(&self.shared, event, claim);
                 self.lapse_claims(out, conn);
-                if !self.allowances.goes_on(self.room(out), conn, bytes, out.now()) {
+                if !self.allowances.goes_on(self.room(out), conn, bytes, out.out().now()) {
                     self.parked.push(conn);
                     return Flow::Park;
                 }
@@ -138,14 +138,14 @@ impl Relay {
             Err(fault @ (EventFault::Json(_) | EventFault::NotAnObject)) => {
                 self.rejected(Code::InvalidJson);
                 let error = frame::event_error(None, Code::InvalidJson, &fault.to_string());
-                self.reader.push_frame(out, conn, &error);
+                self.reader.push_frame(out.outbox(), conn, &error);
             }
             Err(fault @ EventFault::Invalid { .. }) => {
                 self.rejected(Code::InvalidEvent);
                 let detail = fault.to_string();
                 let EventFault::Invalid { id, .. } = fault else { return Flow::Continue };
                 let error = frame::event_error(id.as_deref(), Code::InvalidEvent, &detail);
-                self.reader.push_frame(out, conn, &error);
+                self.reader.push_frame(out.outbox(), conn, &error);
             }
         }
         match self.parties.get(conn) {
@@ -232,8 +232,8 @@ impl Relay {
         match ClientFrame::of(document.root) {
             ClientFrame::Ping(t) => self.on_ping(out, conn, frame::pong(t)),
             ClientFrame::Subscribe(object) => self.on_subscribe(out, conn, object),
-            ClientFrame::Unsubscribe(object) => self.on_unsubscribe(out, conn, object),
-            ClientFrame::Roster(object) => self.on_roster(out, conn, object),
+            ClientFrame::Unsubscribe(object) => self.on_unsubscribe(out.outbox(), conn, object),
+            ClientFrame::Roster(object) => self.on_roster(out.outbox(), conn, object),
             ClientFrame::Other => {}
         }
     }
@@ -246,7 +246,7 @@ impl Relay {
             self.await_answer(conn);
             self.ingest.answer_behind_live(conn, pong);
         } else {
-            self.reader.push_frame(out, conn, &pong);
+            self.reader.push_frame(out.outbox(), conn, &pong);
         }
     }
 
@@ -256,15 +256,15 @@ impl Relay {
 
     fn on_subscribe(&mut self, out: &mut dyn Post<RelayMail>, conn: ConnId, object: Value<'_>) {
         let id = object.member("id").and_then(Value::string);
-        match self.subscription_asked(out.now(), conn, object, id.as_deref()) {
+        match self.subscription_asked(out.out().now(), conn, object, id.as_deref()) {
             Ok(wanted) => {
                 self.flush_live(out);
                 self.await_answer(conn);
-                self.reader.subscribe(out, conn, wanted);
+                self.reader.subscribe(out.outbox(), conn, wanted);
             }
             Err(refusal) => {
                 let error = frame::error(id.as_deref(), refusal.code, &refusal.detail);
-                self.reader.push_frame(out, conn, &error);
+                self.reader.push_frame(out.outbox(), conn, &error);
             }
         }
     }

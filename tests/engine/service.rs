@@ -123,7 +123,7 @@ impl Demo {
         let mut run = |lane, encode: &dyn Fn(&mut Vec<u8>)| {
             self.framed.clear();
             encode(&mut self.framed);
-            out.write_run(Lane(lane), &self.framed)
+            out.outbox().write_run(Lane(lane), &self.framed)
         };
         let chunked = run(0, &|framed| StreamFraming::Chunked.encode(framed, &message));
         let until_close = run(1, &|framed| StreamFraming::UntilClose.encode(framed, &message));
@@ -135,7 +135,7 @@ impl Demo {
 
     fn push_all(&self, out: Out<'_>, consumers: &[ConnId], run: Run) {
         for &conn in consumers {
-            if out.push_run(conn, run, Room::Whole, 1) == Pushed::Full {
+            if out.outbox().push_run(conn, run, Room::Whole, 1) == Pushed::Full {
                 self.cut(out, conn);
             }
         }
@@ -144,14 +144,14 @@ impl Demo {
     fn cut(&self, out: Out<'_>, conn: ConnId) {
         let mut last = Vec::new();
         encode_text(&mut last, b"too slow");
-        out.cut(conn, &last, WebSocketClose { code: 1013, reason: "" });
+        out.outbox().cut(conn, &last, WebSocketClose { code: 1013, reason: "" });
         self.settings.cuts.fetch_add(1, Ordering::Relaxed);
     }
 }
 
 impl Demo {
     fn tell(&self, out: Out<'_>, conn: ConnId, end: End) {
-        self.settings.told.lock().unwrap().push(Told { core: out.core(), conn, end, at: out.now() });
+        self.settings.told.lock().unwrap().push(Told { core: out.out().core(), conn, end, at: out.out().now() });
     }
 }
 
@@ -169,7 +169,7 @@ impl Service for Demo {
             ("POST", "/echo") => Verdict::ReadBody { tag: ECHO, bytes_max: self.settings.body_bytes_max },
             ("POST", "/publish") => Verdict::ReadBody { tag: PUBLISH, bytes_max: self.settings.body_bytes_max },
             ("GET", "/time") => {
-                let since = out.time_of_day().duration_since(SystemTime::UNIX_EPOCH).unwrap();
+                let since = out.out().time_of_day().duration_since(SystemTime::UNIX_EPOCH).unwrap();
                 Verdict::Respond(response(200, since.as_nanos().to_string().into_bytes()))
             }
             ("POST", "/created") => Verdict::Respond(response(201, b"".as_slice())),
@@ -177,7 +177,7 @@ impl Service for Demo {
             ("POST", "/gone") => Verdict::Respond(response(410, b"".as_slice())),
             ("GET", "/heartbeat") => {
                 for &conn in self.chunked.iter().chain(&self.until_close) {
-                    out.set_heartbeat(conn, HEARTBEAT_CHANGED);
+                    out.outbox().set_heartbeat(conn, HEARTBEAT_CHANGED);
                 }
                 Verdict::Respond(response(200, b"".as_slice()))
             }
@@ -186,7 +186,7 @@ impl Service for Demo {
                 Verdict::Later
             }
             ("GET", "/early") => {
-                let pushed = out.push(conn, b"before there is a stream", 0);
+                let pushed = out.outbox().push(conn, b"before there is a stream", 0);
                 Verdict::Respond(response(200, format!("{pushed:?}").into_bytes()))
             }
             ("GET", "/forgotten") => Verdict::Later,
@@ -197,7 +197,7 @@ impl Service for Demo {
                     heartbeat: b": ping\n\n",
                     heartbeat_interval: self.settings.heartbeat_interval,
                 };
-                out.open_event_stream(conn, open);
+                out.outbox().open_event_stream(conn, open);
                 match StreamFraming::of(head.version) {
                     StreamFraming::Chunked => self.chunked.push(conn),
                     StreamFraming::UntilClose => self.until_close.push(conn),
@@ -229,9 +229,9 @@ impl Service for Demo {
     fn on_body(&mut self, out: Out<'_>, conn: ConnId, tag: u32, body: Vec<u8>) {
         if tag == PUBLISH {
             out.mail_ingest(CoreId(0), Letter::Admit(body.into()));
-            out.respond(conn, response(202, b"".as_slice()));
+            out.outbox().respond(conn, response(202, b"".as_slice()));
         } else {
-            out.respond(conn, response(200, body));
+            out.outbox().respond(conn, response(200, body));
         }
     }
 
@@ -251,7 +251,7 @@ impl Service for Demo {
 
     fn on_message(&mut self, out: Out<'_>, conn: ConnId, message: Message<'_>) -> Flow {
         let Message::Text(text) = message else {
-            out.close_websocket(conn, WebSocketClose { code: 1008, reason: "too large" });
+            out.outbox().close_websocket(conn, WebSocketClose { code: 1008, reason: "too large" });
             return Flow::Continue;
         };
         if let Some(event) = text.strip_prefix(b"publish ") {
@@ -262,22 +262,22 @@ impl Service for Demo {
             std::thread::sleep(STANDSTILL);
         }
         if text == b"close" {
-            out.close_websocket(conn, WebSocketClose { code: 1000, reason: "asked" });
+            out.outbox().close_websocket(conn, WebSocketClose { code: 1000, reason: "asked" });
             return Flow::Continue;
         }
         let mut framed = Vec::new();
         if text == b"use what was kept" {
-            let pushed = self.kept.take().map(|run| out.push_run(conn, run, Room::Whole, 0));
+            let pushed = self.kept.take().map(|run| out.outbox().push_run(conn, run, Room::Whole, 0));
             encode_text(&mut framed, format!("{pushed:?}").as_bytes());
         } else {
             encode_text(&mut framed, text);
         }
-        out.push_always(conn, &framed, 0);
+        out.outbox().push_always(conn, &framed, 0);
         if text == b"keep" {
-            self.kept = Some(out.write_run(Lane(3), &framed));
+            self.kept = Some(out.outbox().write_run(Lane(3), &framed));
         }
         if text.starts_with(b"resume and park") {
-            out.resume(conn);
+            out.outbox().resume(conn);
             return Flow::Park;
         }
         if text.starts_with(b"park") {
@@ -290,7 +290,7 @@ impl Service for Demo {
     fn on_drained(&mut self, _out: Out<'_>, _conn: ConnId) {}
 
     fn on_overflow(&mut self, out: Out<'_>, conn: ConnId) {
-        self.overflow_at.get_or_insert(out.now());
+        self.overflow_at.get_or_insert(out.out().now());
         self.cut(out, conn);
     }
 
@@ -307,7 +307,7 @@ impl Service for Demo {
     fn on_mail(&mut self, out: Out<'_>, _from: CoreId, mail: Letter) {
         match mail {
             Letter::Admit(event) => {
-                for core in (0..out.cores()).map(|core| CoreId(core as u16)) {
+                for core in (0..out.out().cores()).map(|core| CoreId(core as u16)) {
                     out.mail_fanout(core, Letter::Deliver(event.clone()));
                 }
             }
@@ -317,15 +317,15 @@ impl Service for Demo {
 
     fn on_turn(&mut self, out: Out<'_>) -> Work {
         if let Some(overflow_at) = self.overflow_at.take() {
-            self.settings.turn_after_overflow.store(1 + out.now().0 - overflow_at.0, Ordering::Relaxed);
+            self.settings.turn_after_overflow.store(1 + out.out().now().0 - overflow_at.0, Ordering::Relaxed);
         }
         for conn in self.later.drain(..) {
-            out.respond(conn, response(200, b"later".as_slice()));
+            out.outbox().respond(conn, response(200, b"later".as_slice()));
         }
         for conn in self.parked.drain(..) {
-            out.resume(conn);
+            out.outbox().resume(conn);
         }
-        let now = out.now();
+        let now = out.out().now();
         if let Some(due) = self.deadline.take_if(|deadline| deadline.is_due(now)) {
             self.settings.dues.lock().unwrap().push((due, now));
             self.deadline = self.settings.deadline_interval.map(|interval| now.after(interval));
@@ -338,7 +338,7 @@ impl Service for Demo {
     }
 
     fn on_closing(&mut self, out: Out<'_>, conn: ConnId) {
-        assert_eq!(out.push_always(conn, b"", 0), Pushed::Gone);
+        assert_eq!(out.outbox().push_always(conn, b"", 0), Pushed::Gone);
         self.tell(out, conn, End::Closing);
     }
 
@@ -358,10 +358,10 @@ impl Service for Demo {
 
     fn on_goodbye(&mut self, out: Out<'_>) -> Work {
         for &conn in self.chunked.iter().chain(&self.until_close) {
-            out.end_event_stream(conn, b": bye\n\n");
+            out.outbox().end_event_stream(conn, b": bye\n\n");
         }
         for &conn in &self.websockets {
-            out.close_websocket(conn, WebSocketClose { code: 1001, reason: "bye" });
+            out.outbox().close_websocket(conn, WebSocketClose { code: 1001, reason: "bye" });
         }
         Work::Idle
     }

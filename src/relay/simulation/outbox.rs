@@ -336,6 +336,14 @@ impl Outbox for SimOutbox {
 }
 
 impl Post<RelayMail> for SimOutbox {
+    fn outbox(&mut self) -> &mut dyn Outbox {
+        self
+    }
+
+    fn out(&self) -> &dyn Outbox {
+        self
+    }
+
     fn mail_ingest(&mut self, to: CoreId, mail: RelayMail) {
         self.mail.push_back((true, to, mail));
     }
