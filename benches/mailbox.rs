@@ -21,10 +21,11 @@ use std::time::{Duration, Instant};
 
 use aep_relay::base::time::Deadline;
 use aep_relay::engine::service::{
-    Admits, ConnId, CoreId, Ending, Flow, HttpFault, Mail, Message, Post, Response, Service, Verdict, Work,
+    Admits, ConnId, CoreId, Ending, Flow, HttpFault, Mail, Message, Post, Response, Service, Terms, Verdict, Work,
 };
 use aep_relay::engine::{Engine, EngineConfig};
 use aep_relay::limits::Limits;
+use aep_relay::ops::metrics::Endpoint;
 use aep_relay::ops::metrics::Metrics;
 use aep_relay::wire::http1::RequestHead;
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
@@ -71,12 +72,16 @@ fn text(status: u16, body: String) -> Response {
 impl Player {
     /// Where letters go.
     fn partner(&self, out: &dyn Post<Letter>) -> CoreId {
-        if self.own { out.core() } else { CoreId(1 - out.core().0) }
+        if self.own { out.out().core() } else { CoreId(1 - out.out().core().0) }
     }
 }
 
 impl Service for Player {
     type Mail = Letter;
+
+    fn terms(&self, _head: Option<&RequestHead<'_>>) -> Terms {
+        Terms { fields: Vec::new(), endpoint: Endpoint::Other }
+    }
 
     /// `GET /HOPS/LETTERS/MODE` plays a game, and answers how many nanoseconds it took.
     fn on_request(&mut self, out: Out<'_>, conn: ConnId, head: &RequestHead<'_>) -> Verdict {
@@ -86,7 +91,7 @@ impl Service for Player {
         self.own = mode == Mode::Own as u64;
         self.running = Some((conn, Instant::now(), letters));
         // Who was awake stays so between games: the scheduler has had time to give each a processor.
-        out.mail_fanout(CoreId(1 - out.core().0), Letter::Begin { awake: self.awake });
+        out.mail_fanout(CoreId(1 - out.out().core().0), Letter::Begin { awake: self.awake });
         let to = self.partner(out);
         for _ in 0..letters {
             out.mail_fanout(to, Letter::Ball { hops });
@@ -101,7 +106,7 @@ impl Service for Player {
                 let Some((conn, began, letters)) = &mut self.running else { return };
                 *letters -= 1;
                 if *letters == 0 {
-                    out.respond(*conn, text(200, format!("{:020}", began.elapsed().as_nanos())));
+                    out.outbox().respond(*conn, text(200, format!("{:020}", began.elapsed().as_nanos())));
                 }
             }
             Letter::Ball { hops } => {
@@ -131,7 +136,7 @@ impl Service for Player {
         true
     }
 
-    fn refusal(&self, _fault: HttpFault, _origin: Option<&str>) -> Response {
+    fn refusal(&self, _fault: HttpFault, _conn: Option<ConnId>) -> Response {
         text(400, String::new())
     }
 

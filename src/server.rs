@@ -53,8 +53,7 @@ fn start(config: Config) -> Result<Running, StartError> {
     let gateway = Arc::new(GatewayConfig { access, origins, hosts, exposition });
     let engine = Engine::start(EngineConfig { address, cores, limits }, &metrics, |core: CoreId| {
         let metrics = metrics.core(usize::from(core.0));
-        let relay = Relay::new(core, Arc::clone(&shared), Arc::clone(&metrics));
-        Gateway::new(Arc::clone(&gateway), relay, metrics)
+        Gateway::new(Arc::clone(&gateway), Relay::new(core, Arc::clone(&shared), metrics))
     })?;
     let control = if control { "control enabled" } else { "watch-only: set AEP_TOKEN to enable control" };
     let port = engine.address().port();

@@ -143,9 +143,9 @@ impl<S: Service> Core<S> {
     /// The same for one that cannot be heard.
     fn turn_away_at_once(&mut self, stream: TcpStream) {
         self.io.metrics.refused.increment();
-        let response = self.service.refusal(HttpFault::Busy, None);
+        let (terms, response) = (self.service.terms(None), self.service.refusal(HttpFault::Busy, None));
         let mut socket = Socket::new(stream);
-        if self.io.write_refusal(&mut socket, &response) {
+        if self.io.write_refusal(&mut socket, &terms, &response) {
             let _thrown_away = socket.read(&mut self.buffer);
         }
     }

@@ -206,17 +206,29 @@ impl<S: Service> Core<S> {
     }
 
     fn on_request(&mut self, id: ConnId, head: &RequestHead<'_>, content_has_come: bool) {
+        let terms = self.service.terms(Some(head));
+        let Some(conn) = self.io.connection(id) else { return };
+        let is_guest = !conn.flags.counted;
+        if let Half::Http(half) = &mut conn.half {
+            half.set_terms(terms);
+        }
+        if head.expect_other {
+            self.refuse(id, HttpFault::Expectation);
+            return;
+        }
         if self.io.draining {
             self.refuse(id, HttpFault::Draining);
             return;
         }
-        let is_guest = self.io.connection(id).is_some_and(|conn| !conn.flags.counted);
         if is_guest && !self.service.answers_guests(head) {
             self.turn_away(id);
             return;
         }
         if let Some(conn) = self.io.connection(id) {
             conn.flags.known = true;
+            if let Half::Http(half) = &mut conn.half {
+                half.note_heard();
+            }
         }
         self.io.set_deadline(id, NEVER);
         match self.service.on_request(&mut self.io, id, head) {
@@ -258,7 +270,10 @@ impl<S: Service> Core<S> {
         let Some(conn) = self.io.connection(id) else { return };
         let Half::Http(half) = &mut conn.half else { return };
         half.fail();
-        let response = self.service.refusal(fault, half.origin());
+        if !half.has_terms() {
+            half.set_terms(self.service.terms(None));
+        }
+        let response = self.service.refusal(fault, half.is_heard().then_some(id));
         self.io.answer(id, &response, ending_of(fault));
     }
 

@@ -19,12 +19,14 @@ use crate::engine::blocks::Blocks;
 use crate::engine::connection::{Connection, Farewell, Half, NEVER, Phase};
 use crate::engine::mailbox::Mailbox;
 use crate::engine::process::{Favour, Process};
-use crate::engine::service::{ConnId, CoreId, Ending, Mail, Response, WebSocketUpgrade};
+use crate::engine::service::{ConnId, CoreId, Ending, Mail, Response, Terms, WebSocketUpgrade};
 use crate::engine::socket::Socket;
 use crate::engine::websocket::WebSocket;
 use crate::limits::{CLOSE_TIME, DISCARD_TIME, RECEIVE_BYTES_FREE, TIMER_TICK_MS};
-use crate::ops::metrics::CoreMetrics;
-use crate::wire::http1::response::{ReplyTo, encode_interim_continue, encode_response, encode_switch_to_websocket};
+use crate::ops::metrics::{CoreMetrics, Endpoint, Request, StatusClass};
+use crate::wire::http1::response::{
+    Field, ReplyTo, encode_interim_continue, encode_response, encode_switch_to_websocket,
+};
 use crate::wire::http1::{Date, Version};
 
 /// The buffer for what is about to be queued keeps no more room than this.
@@ -259,11 +261,13 @@ impl<M: Mail> Io<M> {
         let Some(conn) = self.connection(id) else { return };
         let is_guest = !conn.flags.counted;
         let Half::Http(half) = &mut conn.half else { return };
-        let Some(to) = half.answer(response.close || draining || is_guest) else {
+        let Some((to, terms)) = half.answer(response.close || draining || is_guest) else {
             debug_assert!(false, "a request is answered once");
             return;
         };
-        self.queue(id, |out| encode_response(out, to, date, response.status, &response.fields, &response.body));
+        let fields = self.answered(terms.as_ref(), response.status);
+        let fields = [fields, &response.fields];
+        self.queue(id, |out| encode_response(out, to, date, response.status, fields, &response.body));
         if to.keep_alive {
             self.await_request(id);
         } else {
@@ -273,14 +277,24 @@ impl<M: Mail> Io<M> {
 
     /// Writes the one answer to a fresh connection that cannot be heard, here and now. Whether it was taken: a socket that has
     /// taken nothing yet takes it whole, unless it is broken.
-    pub(super) fn write_refusal(&mut self, socket: &mut Socket, response: &Response) -> bool {
+    pub(super) fn write_refusal(&mut self, socket: &mut Socket, terms: &Terms, response: &Response) -> bool {
         self.scratch.clear();
-        encode_last_response(&mut self.scratch, self.date, response);
+        let fields = [self.answered(Some(terms), response.status), &response.fields];
+        // Nothing is known of its client.
+        let to = ReplyTo { version: Version::Http11, keep_alive: false, head: false };
+        encode_response(&mut self.scratch, to, self.date, response.status, fields, &response.body);
         let written = socket.write(&self.scratch).unwrap_or(0);
         self.metrics.writes.increment();
         self.metrics.bytes_out.add(written as u64);
         socket.shut_write();
         written == self.scratch.len()
+    }
+
+    /// Counts an answer under its terms. Returns the fields that it bears by them.
+    pub(super) fn answered<'a>(&self, terms: Option<&'a Terms>, status: u16) -> &'a [Field] {
+        let endpoint = terms.map_or(Endpoint::Other, |terms| terms.endpoint);
+        self.metrics.requests.increment(Request { endpoint, status: StatusClass::of(status) });
+        terms.map_or(&[], |terms| &terms.fields)
     }
 
     /// Asks for the content that the client holds back.
@@ -302,12 +316,13 @@ impl<M: Mail> Io<M> {
     pub(super) fn upgrade(&mut self, id: ConnId, upgrade: &WebSocketUpgrade) {
         let (now, date) = (self.now, self.date);
         let Some(conn) = self.connection(id) else { return };
-        let Half::Http(half) = &conn.half else { return };
-        if half.reply_to().is_none() {
+        let Half::Http(half) = &mut conn.half else { return };
+        let Some((_, terms)) = half.answer(true) else {
             debug_assert!(false, "a request is answered once");
             return;
-        }
-        self.queue_head(id, |out| encode_switch_to_websocket(out, &upgrade.accept, date, &upgrade.fields));
+        };
+        let fields = [self.answered(terms.as_ref(), 101), &upgrade.fields];
+        self.queue_head(id, |out| encode_switch_to_websocket(out, &upgrade.accept, date, fields));
         self.become_half(id, Half::WebSocket(WebSocket::new(upgrade, now)));
         self.set_deadline(id, now.after(upgrade.ping_interval.min(upgrade.silence_max)));
     }
@@ -390,12 +405,6 @@ pub(super) fn count_backlog(process: &Process, metrics: &CoreMetrics, before: us
         metrics.backlog_bytes.raise(now.saturating_sub(before) as u64);
         metrics.backlog_bytes.lower(before.saturating_sub(now) as u64);
     }
-}
-
-/// For a client of which nothing is known.
-fn encode_last_response(out: &mut Vec<u8>, date: Date, response: &Response) {
-    let to = ReplyTo { version: Version::Http11, keep_alive: false, head: false };
-    encode_response(out, to, date, response.status, &response.fields, &response.body);
 }
 
 pub(super) fn arm(wheel: &mut Wheel, conn: &mut Connection, id: ConnId) {

@@ -18,7 +18,7 @@ use crate::engine::service::{
 };
 use crate::limits::{CLOSE_TIME, Limits, Room};
 use crate::wire::http1::StreamFraming;
-use crate::wire::http1::response::{ReplyTo, encode_event_stream_head};
+use crate::wire::http1::response::encode_event_stream_head;
 use crate::wire::websocket::CloseCode;
 use crate::wire::websocket::frame::encode_close;
 
@@ -46,15 +46,16 @@ impl<M: Mail> Outbox for Io<M> {
     fn open_event_stream(&mut self, id: ConnId, open: EventStreamOpen) {
         let (now, date) = (self.now, self.date);
         let Some(conn) = self.connection(id) else { return };
-        let Half::Http(half) = &conn.half else { return };
-        let Some(to) = half.reply_to() else {
+        let Half::Http(half) = &mut conn.half else { return };
+        // The stream is the last answer of its connection: what came behind its request is read past.
+        let Some((to, terms)) = half.answer(true) else {
             debug_assert!(false, "a request is answered once");
             return;
         };
+        let fields = [self.answered(terms.as_ref(), 200), &open.fields];
         let framing = StreamFraming::of(to.version);
         self.queue_head(id, |out| {
-            // The stream is the last answer of its connection: what came behind its request is read past.
-            encode_event_stream_head(out, ReplyTo { keep_alive: false, ..to }, date, &open.fields);
+            encode_event_stream_head(out, to, date, fields);
             framing.encode(out, open.first);
         });
         let half = EventStream::new(&open, framing, now, id.slot);

@@ -10,6 +10,7 @@ use std::time::{Duration, SystemTime};
 
 use crate::base::time::{Deadline, Now};
 use crate::limits::Room;
+use crate::ops::metrics::Endpoint;
 use crate::wire::http1::RequestHead;
 use crate::wire::http1::answer::Fields;
 
@@ -33,6 +34,10 @@ pub trait Service {
     /// What services of different cores send one another.
     type Mail: Mail;
 
+    /// What holds for whatever answers this request, be it the engine's refusal. Asked once, before anything else is asked
+    /// of the request; without a head if none can be read.
+    fn terms(&self, head: Option<&RequestHead<'_>>) -> Terms;
+
     /// A whole request head has arrived.
     fn on_request(&mut self, out: &mut dyn Post<Self::Mail>, conn: ConnId, head: &RequestHead<'_>) -> Verdict;
 
@@ -44,8 +49,8 @@ pub trait Service {
     fn on_body(&mut self, out: &mut dyn Post<Self::Mail>, conn: ConnId, tag: u32, body: Vec<u8>);
 
     /// A request cannot be served for a reason the engine found. The engine closes the connection after the answer
-    /// where HTTP asks for it. `origin` is the request's `Origin` field, if its head could be read.
-    fn refusal(&self, fault: HttpFault, origin: Option<&str>) -> Response;
+    /// where HTTP asks for it. `conn` is the connection if [`Service::on_request`] has heard of this request.
+    fn refusal(&self, fault: HttpFault, conn: Option<ConnId>) -> Response;
 
     /// A WebSocket message has arrived, or one that is too large as a first one. Text may be overwritten.
     fn on_message(&mut self, out: &mut dyn Post<Self::Mail>, conn: ConnId, message: Message<'_>) -> Flow;
@@ -104,6 +109,15 @@ pub trait Service {
 pub trait Mail: Send + 'static {
     /// Bytes it keeps alive, for the bound of the ingest lane. Asked once, when it is sent.
     fn weight(&self) -> usize;
+}
+
+/// What holds for whatever answers a request.
+#[derive(Debug, Clone)]
+pub struct Terms {
+    /// Fields that stand in front of the answer's own, in whatever answers: cross-origin rules.
+    pub fields: Fields,
+    /// What the answer is counted under.
+    pub endpoint: Endpoint,
 }
 
 /// What the service wants done with a request after its head.

@@ -26,21 +26,17 @@ impl Cors {
     }
 
     /// Whether answers differ by origin.
-    pub(super) fn depends_on_origin(&self) -> bool {
+    fn depends_on_origin(&self) -> bool {
         self.origins != Origins::Any
     }
 
-    /// The fields of an answer to this request.
-    pub(super) fn fields(&self, head: &RequestHead<'_>) -> Fields {
-        self.fields_for(only_origin(head))
-    }
-
-    /// The fields of an answer to a request of this origin.
-    pub(super) fn fields_for(&self, origin: Option<&[u8]>) -> Fields {
+    /// The fields of whatever answers this request; without a head if none can be read.
+    pub(super) fn fields(&self, head: Option<&RequestHead<'_>>) -> Fields {
         if !self.depends_on_origin() {
             return vec![("access-control-allow-origin", Cow::Borrowed("*"))];
         }
         let mut fields = vec![("vary", Cow::Borrowed("Origin"))];
+        let origin = head.and_then(only_origin);
         let allowed = origin.filter(|origin| self.origins.allows(origin));
         if let Some(origin) = allowed.and_then(|origin| std::str::from_utf8(origin).ok()) {
             fields.push(("access-control-allow-origin", Cow::Owned(origin.to_owned())));
@@ -49,8 +45,9 @@ impl Cors {
     }
 
     /// The answer to `OPTIONS`. A foreign origin is told no method and no header.
-    pub(super) fn preflight(&self, path: &Path, mut fields: Fields) -> Response {
-        if fields.iter().any(|(name, _)| *name == "access-control-allow-origin") {
+    pub(super) fn preflight(&self, path: &Path, head: &RequestHead<'_>) -> Response {
+        let mut fields = Vec::new();
+        if !self.depends_on_origin() || only_origin(head).is_some_and(|origin| self.origins.allows(origin)) {
             fields.push(("access-control-allow-methods", Cow::Borrowed(path.allow)));
             fields.push(("access-control-allow-headers", Cow::Borrowed(ALLOW_HEADERS)));
             fields.push(("access-control-max-age", Cow::Borrowed(MAX_AGE)));
@@ -99,7 +96,7 @@ mod tests {
             let text = head(fields);
             let head = RequestHead::decode_whole(text.as_bytes()).unwrap();
             assert_eq!(cors.admits(&head), may, "{fields}");
-            let told = cors.fields(&head).iter().any(|(name, _)| *name == "access-control-allow-origin");
+            let told = cors.fields(Some(&head)).iter().any(|(name, _)| *name == "access-control-allow-origin");
             assert_eq!(told, may && !fields.is_empty(), "{fields}");
         }
     }

@@ -2,21 +2,19 @@
 //!
 //! [`Gateway`] is the engine's service. It decides what a request is and whether it may be, in the contract's order (host and
 //! origin, path, method, token, version, type, size), and answers what needs no protocol. Everything else it delegates to the
-//! activity relay. It keeps no state of a connection, except the response fields of bodies under way when answers
-//! depend on the request's origin.
+//! activity relay. It keeps no state of a connection.
 
 mod cors;
 mod refusal;
 mod routes;
 
 use std::borrow::Cow;
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::base::time::Deadline;
 use crate::engine::service::{
-    Admits, ConnId, CoreId, Ending, Flow, HttpFault, Message, Outbox, Post, Response, Service, Verdict,
+    Admits, ConnId, CoreId, Ending, Flow, HttpFault, Message, Outbox, Post, Response, Service, Terms, Verdict,
     WebSocketUpgrade, Work,
 };
 use crate::limits::{PEER_SILENCE_MAX, PING_INTERVAL};
@@ -28,7 +26,7 @@ use crate::relay::error::{Code, Refusal};
 use crate::relay::ingest::BodyKind;
 use crate::relay::ownership::REMEMBERS_TOO_MUCH;
 use crate::relay::{Relay, RelayMail, discovery, stream};
-use crate::wire::http1::answer::{Fields, json_response};
+use crate::wire::http1::answer::json_response;
 use crate::wire::http1::chunk::StreamFraming;
 use crate::wire::http1::{Framing, RequestHead};
 use crate::wire::url::{Target, authority};
@@ -60,17 +58,18 @@ pub struct Gateway {
     config: Arc<GatewayConfig>,
     cors: Cors,
     relay: Relay,
-    metrics: Arc<metrics::CoreMetrics>,
-    /// Response fields of bodies under way; empty while every origin is answered alike.
-    awaiting_body: HashMap<ConnId, Fields>,
 }
 
 impl Gateway {
     /// The gateway of a core, in front of its relay.
     #[must_use]
-    pub fn new(config: Arc<GatewayConfig>, relay: Relay, metrics: Arc<metrics::CoreMetrics>) -> Self {
+    pub fn new(config: Arc<GatewayConfig>, relay: Relay) -> Self {
         let cors = Cors::new(config.origins.clone());
-        Self { config, cors, relay, metrics, awaiting_body: HashMap::new() }
+        Self { config, cors, relay }
+    }
+
+    fn path(&self, target: Target<'_>) -> Option<&'static Path> {
+        routes::path(target.path, self.config.exposition.is_some())
     }
 
     /// Whether the request bears the token, if one is needed.
@@ -84,8 +83,8 @@ impl Gateway {
         self.config.access.permits(head.field("authorization"), query.as_deref().filter(|token| !token.is_empty()))
     }
 
-    fn unauthorized(mut fields: Fields) -> Response {
-        fields.push(("www-authenticate", Cow::Borrowed("Bearer")));
+    fn unauthorized() -> Response {
+        let fields = vec![("www-authenticate", Cow::Borrowed("Bearer"))];
         json_response(401, fields, &b"{\"error\":\"unauthorized\"}"[..])
     }
 
@@ -106,30 +105,28 @@ impl Gateway {
         target: Target<'_>,
         path: Option<&Path>,
     ) -> Verdict {
-        let fields = self.cors.fields(head);
         if !self.is_for_us(head) {
             let detail = "AEP_HOSTS: requests for this host are not served";
-            return Verdict::Respond(Refusal::new(Code::Misdirected, detail).response(fields));
+            return Verdict::Respond(Refusal::new(Code::Misdirected, detail).response(Vec::new()));
         }
         if !matches!(head.method, "GET" | "HEAD" | "OPTIONS") && !self.cors.admits(head) {
             let detail = "AEP_ORIGINS: pages of this origin may not change anything";
-            return Verdict::Respond(Refusal::new(Code::ForbiddenOrigin, detail).response(fields));
+            return Verdict::Respond(Refusal::new(Code::ForbiddenOrigin, detail).response(Vec::new()));
         }
         let Some(path) = path else {
-            return Verdict::Respond(Refusal::new(Code::NotFound, "no such path").response(fields));
+            return Verdict::Respond(Refusal::new(Code::NotFound, "no such path").response(Vec::new()));
         };
         match path.route(head.method) {
-            Route::Preflight => Verdict::Respond(self.cors.preflight(path, fields)),
+            Route::Preflight => Verdict::Respond(self.cors.preflight(path, head)),
             Route::NotAllowed => {
-                let mut fields = fields;
-                fields.push(("allow", Cow::Borrowed(path.allow)));
+                let fields = vec![("allow", Cow::Borrowed(path.allow))];
                 Verdict::Respond(Refusal::new(Code::MethodNotAllowed, "see Allow").response(fields))
             }
             Route::To(endpoint) => {
                 if endpoint != Endpoint::Health && !self.is_authorized(head, target) {
-                    return Verdict::Respond(Self::unauthorized(fields));
+                    return Verdict::Respond(Self::unauthorized());
                 }
-                self.on_routed(out, conn, head, target, endpoint, fields)
+                self.on_routed(out, conn, head, target, endpoint)
             }
         }
     }
@@ -142,38 +139,37 @@ impl Gateway {
         head: &RequestHead<'_>,
         target: Target<'_>,
         endpoint: Endpoint,
-        fields: Fields,
     ) -> Verdict {
         match endpoint {
-            Endpoint::Health => Verdict::Respond(self.health(out, self.is_authorized(head, target), fields)),
+            Endpoint::Health => Verdict::Respond(self.health(out, self.is_authorized(head, target))),
             Endpoint::Discovery => {
                 let document = discovery::document(self.relay.shared().limits.buffer_events_max);
-                Verdict::Respond(json_response(200, fields, document.into_bytes()))
+                Verdict::Respond(json_response(200, Vec::new(), document.into_bytes()))
             }
-            Endpoint::Publish => self.on_publish(conn, head, fields),
+            Endpoint::Publish => self.on_publish(head),
             Endpoint::Stream => match stream::wanted(target, head.field("last-event-id"), self.relay.ask_bounds()) {
                 Ok(wanted) if self.relay.refuses_to_remember(&wanted, out.now()) => {
-                    let fields = refusal::come_back_later(fields);
+                    let fields = refusal::come_back_later();
                     Verdict::Respond(Refusal::new(Code::Busy, REMEMBERS_TOO_MUCH).response(fields))
                 }
                 Ok(wanted) => {
-                    self.relay.on_stream(out, conn, StreamFraming::of(head.version), wanted, fields);
+                    self.relay.on_stream(out, conn, StreamFraming::of(head.version), wanted);
                     Verdict::Later
                 }
-                Err(refusal) => Verdict::Respond(refusal.response(fields)),
+                Err(refusal) => Verdict::Respond(refusal.response(Vec::new())),
             },
-            Endpoint::Socket => self.on_upgrade(out, conn, head, fields),
+            Endpoint::Socket => self.on_upgrade(out, conn, head),
             Endpoint::Connections => {
-                self.relay.on_connections(conn, fields);
+                self.relay.on_connections(conn);
                 Verdict::Later
             }
-            Endpoint::Metrics => Verdict::Respond(self.exposition(fields)),
+            Endpoint::Metrics => Verdict::Respond(self.exposition()),
         }
     }
 
-    fn health(&self, out: &dyn Outbox, authorized: bool, fields: Fields) -> Response {
+    fn health(&self, out: &dyn Outbox, authorized: bool) -> Response {
         if !authorized {
-            return json_response(200, fields, &b"{\"ok\":true}"[..]);
+            return json_response(200, Vec::new(), &b"{\"ok\":true}"[..]);
         }
         let shared = self.relay.shared();
         let body = format!(
@@ -183,51 +179,44 @@ impl Gateway {
             shared.parties.load(Ordering::Relaxed),
             out.now().0 / 1000
         );
-        json_response(200, fields, body.into_bytes())
+        json_response(200, Vec::new(), body.into_bytes())
     }
 
-    fn exposition(&self, mut fields: Fields) -> Response {
+    fn exposition(&self) -> Response {
         let text = self.config.exposition.as_ref().map(Metrics::exposition).unwrap_or_default();
-        fields.push(("content-type", Cow::Borrowed(metrics::CONTENT_TYPE)));
+        let fields = vec![("content-type", Cow::Borrowed(metrics::CONTENT_TYPE))];
         Response { status: 200, fields, body: text.into_bytes().into(), close: false }
     }
 
     /// `POST /events`: version, type, size; then the body.
-    fn on_publish(&mut self, conn: ConnId, head: &RequestHead<'_>, fields: Fields) -> Verdict {
+    fn on_publish(&self, head: &RequestHead<'_>) -> Verdict {
         if !head.field("aep-version").is_none_or(is_known_version) {
-            return Verdict::Respond(json_response(426, fields, &b"{\"versions\":[\"0.1\"]}"[..]));
+            return Verdict::Respond(json_response(426, Vec::new(), &b"{\"versions\":[\"0.1\"]}"[..]));
         }
-        let refused =
-            |code, detail: &'static str, fields| Verdict::Respond(Refusal::new(code, detail).response(fields));
+        let refused = |detail: &'static str| {
+            Verdict::Respond(Refusal::new(Code::UnsupportedMediaType, detail).response(Vec::new()))
+        };
         let tag = match head.field("content-type").map(media_type) {
             Some(kind) if kind.eq_ignore_ascii_case(b"application/json") => TAG_SINGLE,
             Some(kind) if kind.eq_ignore_ascii_case(b"application/x-ndjson") => TAG_LINES,
             _ => {
                 let detail = "content-type: application/json or application/x-ndjson";
-                return refused(Code::UnsupportedMediaType, detail, fields);
+                return refused(detail);
             }
         };
         if head.fields_named("content-encoding").any(|coding| !coding.eq_ignore_ascii_case(b"identity")) {
-            return refused(Code::UnsupportedMediaType, "content-encoding: only identity", fields);
+            return refused("content-encoding: only identity");
         }
         let bytes_max = self.relay.shared().limits.body_bytes_max;
         if matches!(head.framing, Framing::Length(length) if length > bytes_max as u64) {
-            return Verdict::Respond(refusal::of_fault(HttpFault::BodyTooLarge(bytes_max), fields));
-        }
-        if self.cors.depends_on_origin() {
-            self.awaiting_body.insert(conn, fields);
+            return Verdict::Respond(refusal::of_fault(HttpFault::BodyTooLarge(bytes_max)));
         }
         Verdict::ReadBody { tag, bytes_max }
     }
 
     /// `GET /socket`.
-    fn on_upgrade(
-        &mut self,
-        out: &mut dyn Outbox,
-        conn: ConnId,
-        head: &RequestHead<'_>,
-        mut fields: Fields,
-    ) -> Verdict {
+    fn on_upgrade(&mut self, out: &mut dyn Outbox, conn: ConnId, head: &RequestHead<'_>) -> Verdict {
+        let mut fields = Vec::new();
         let refused =
             |code, detail: &'static str, fields| Verdict::Respond(Refusal::new(code, detail).response(fields));
         let accept = match Handshake::of(head) {
@@ -249,7 +238,7 @@ impl Gateway {
         self.relay.on_socket(out, conn);
         Verdict::Upgrade(WebSocketUpgrade {
             accept,
-            fields,
+            fields: Vec::new(),
             message_bytes_max: self.relay.shared().limits.body_bytes_max,
             first_message_bytes_max: self.relay.shared().limits.hello_bytes_max,
             ping_interval: PING_INTERVAL,
@@ -271,38 +260,28 @@ fn media_type(field: &[u8]) -> &[u8] {
 impl Service for Gateway {
     type Mail = RelayMail;
 
+    fn terms(&self, head: Option<&RequestHead<'_>>) -> Terms {
+        let path = head.and_then(|head| self.path(Target::parse(head.target)));
+        Terms { fields: self.cors.fields(head), endpoint: path.map_or(metrics::Endpoint::Other, Path::label) }
+    }
+
     fn on_request(&mut self, out: &mut dyn Post<RelayMail>, conn: ConnId, head: &RequestHead<'_>) -> Verdict {
         let target = Target::parse(head.target);
-        let path = routes::path(target.path, self.config.exposition.is_some());
-        let verdict = self.decide(out.outbox(), conn, head, target, path);
-        let status = match &verdict {
-            Verdict::Respond(response) => Some(response.status),
-            Verdict::Upgrade(_) => Some(101),
-            Verdict::ReadBody { .. } | Verdict::Later => None,
-        };
-        if let Some(status) = status {
-            let endpoint = path.map_or(metrics::Endpoint::Other, Path::label);
-            self.metrics.requests.increment(metrics::Request { endpoint, status: metrics::StatusClass::of(status) });
-        }
-        verdict
+        let path = self.path(target);
+        self.decide(out.outbox(), conn, head, target, path)
     }
 
     fn answers_guests(&self, head: &RequestHead<'_>) -> bool {
-        routes::path(Target::parse(head.target).path, self.config.exposition.is_some())
-            .is_some_and(Path::is_for_watchers)
+        self.path(Target::parse(head.target)).is_some_and(Path::is_for_watchers)
     }
 
     fn on_body(&mut self, _out: &mut dyn Post<RelayMail>, conn: ConnId, tag: u32, body: Vec<u8>) {
-        let fields = self.awaiting_body.remove(&conn).unwrap_or_else(|| self.cors.fields_for(None));
         let kind = if tag == TAG_LINES { BodyKind::Lines } else { BodyKind::Single };
-        self.relay.on_events(conn, kind, body, fields);
+        self.relay.on_events(conn, kind, body);
     }
 
-    fn refusal(&self, fault: HttpFault, origin: Option<&str>) -> Response {
-        let response = refusal::of_fault(fault, self.cors.fields_for(origin.map(str::as_bytes)));
-        let (endpoint, status) = (metrics::Endpoint::Other, metrics::StatusClass::of(response.status));
-        self.metrics.requests.increment(metrics::Request { endpoint, status });
-        response
+    fn refusal(&self, fault: HttpFault, _conn: Option<ConnId>) -> Response {
+        refusal::of_fault(fault)
     }
 
     fn on_message(&mut self, out: &mut dyn Post<RelayMail>, conn: ConnId, message: Message<'_>) -> Flow {
@@ -341,9 +320,7 @@ impl Service for Gateway {
         None
     }
 
-    fn on_closing(&mut self, _out: &mut dyn Post<RelayMail>, conn: ConnId) {
-        self.awaiting_body.remove(&conn);
-    }
+    fn on_closing(&mut self, _out: &mut dyn Post<RelayMail>, _conn: ConnId) {}
 
     fn on_gone(&mut self, out: &mut dyn Post<RelayMail>, conn: ConnId, ending: Ending) {
         self.relay.on_gone(out, conn, ending);

@@ -11,7 +11,7 @@ use crate::wire::http1::answer::Fields;
 const RETRY_AFTER: &str = "1";
 
 /// The answer to a request that cannot be served.
-pub(super) fn of_fault(fault: HttpFault, mut fields: Fields) -> Response {
+pub(super) fn of_fault(fault: HttpFault) -> Response {
     let refusal = match fault {
         HttpFault::Malformed(rule) => Refusal::new(Code::BadRequest, rule),
         HttpFault::Version => Refusal::new(Code::VersionNotSupported, "HTTP/1.1 and HTTP/1.0 only"),
@@ -31,14 +31,11 @@ pub(super) fn of_fault(fault: HttpFault, mut fields: Fields) -> Response {
         }
         HttpFault::Draining => Refusal::new(Code::Draining, "the relay is shutting down"),
     };
-    if matches!(fault, HttpFault::Busy | HttpFault::NoRoom | HttpFault::Draining) {
-        fields = come_back_later(fields);
-    }
-    refusal.response(fields)
+    let later = matches!(fault, HttpFault::Busy | HttpFault::NoRoom | HttpFault::Draining);
+    refusal.response(if later { come_back_later() } else { Vec::new() })
 }
 
-/// The fields, and when a client may come back that is refused for want of room.
-pub(super) fn come_back_later(mut fields: Fields) -> Fields {
-    fields.push(("retry-after", Cow::Borrowed(RETRY_AFTER)));
-    fields
+/// When a client may come back that is refused for want of room.
+pub(super) fn come_back_later() -> Fields {
+    vec![("retry-after", Cow::Borrowed(RETRY_AFTER))]
 }

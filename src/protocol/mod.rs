@@ -18,6 +18,11 @@
 //! - Each request has exactly one answer: the verdict, or one of [`Outbox::respond`] and [`Outbox::open_event_stream`].
 //!   "a request is answered once". One that is never answered keeps its connection until the drain finds it: "a quiescent
 //!   service has answered every request"; `engine/traps::an_answer_that_never_comes_is_found_when_the_service_is_quiescent`.
+//! - What holds for whatever answers a request ([`Service::terms`]) is stated once, with its head: the fields of cross-origin
+//!   rules, and what the answer is counted under. Nobody repeats it, and no answer is counted elsewhere.
+//!   `engine/http::the_terms_of_a_request_hold_for_whatever_answers_it`.
+//! - What the engine refuses is asked of the service ([`Service::refusal`]), with the connection if the service has heard of the
+//!   request. `engine/http::a_refusal_names_the_connection_whose_request_the_service_has_heard`.
 //! - Every push, and every run, consists of whole WebSocket frames, or of whole messages framed for the stream, so that a queue
 //!   can be cut between two of them. They leave in the order of the pushes, each whole or not at all.
 //!   `write_queue::a_cut_leaves_whole_messages_only`, `engine/websocket::a_websocket_that_is_cut_ends_with_whole_frames`.
@@ -127,7 +132,9 @@
 //! [`Service::on_overflow`]: crate::engine::service::Service::on_overflow
 //! [`Service::on_request`]: crate::engine::service::Service::on_request
 //! [`Service::on_turn`]: crate::engine::service::Service::on_turn
+//! [`Service::refusal`]: crate::engine::service::Service::refusal
 //! [`Service::takes_ingest`]: crate::engine::service::Service::takes_ingest
+//! [`Service::terms`]: crate::engine::service::Service::terms
 //! [`Verdict::Later`]: crate::engine::service::Verdict::Later
 //! [`Verdict::Upgrade`]: crate::engine::service::Verdict::Upgrade
 //! [`Work::Held`]: crate::engine::service::Work::Held

@@ -17,7 +17,7 @@ use memchr::memchr;
 
 use crate::engine::service::{ConnId, CoreId, Response};
 use crate::protocol::barrier::Barrier;
-use crate::wire::http1::answer::{Fields, json_response};
+use crate::wire::http1::answer::json_response;
 use crate::wire::json::{JsonFault, JsonFaultKind};
 use crate::wire::ndjson::{LINE_COST, LineCount, is_blank};
 
@@ -59,7 +59,6 @@ pub type Offer<'a> = dyn FnMut(ConnId, CoreId, Box<OwnedBatch>) -> Option<Box<Ow
 struct Job {
     number: u64,
     conn: ConnId,
-    fields: Fields,
     body: Vec<u8>,
     kind: BodyKind,
     /// The first look at the body, until it is through.
@@ -97,7 +96,6 @@ struct LargeLine {
 #[derive(Debug)]
 struct Waiting {
     conn: ConnId,
-    fields: Fields,
     missing: usize,
     accepted: u32,
     owed: usize,
@@ -173,14 +171,13 @@ impl Ingest {
     }
 
     /// Takes a body in.
-    pub fn begin(&mut self, shared: &Shared, conn: ConnId, kind: BodyKind, body: Vec<u8>, fields: Fields) {
+    pub fn begin(&mut self, shared: &Shared, conn: ConnId, kind: BodyKind, body: Vec<u8>) {
         let batches = (0..shared.owners.cores()).map(|_| Batches::new()).collect();
         let number = self.next_job;
         self.next_job += 1;
         self.jobs.push_back(Job {
             number,
             conn,
-            fields,
             body,
             kind,
             count: Some(LineCount::default()),
@@ -211,7 +208,7 @@ impl Ingest {
                     self.ready.push_back(Ready { conn: job.conn, batches: job.batches });
                 }
                 Ok(None) => self.jobs.push_back(job),
-                Err(refusal) => refused.push((job.conn, refusal.code, refusal.response(job.fields))),
+                Err(refusal) => refused.push((job.conn, refusal.code, refusal.response(Vec::new()))),
             }
         }
         Parsed { refused, largest }
@@ -247,8 +244,8 @@ impl Ingest {
         if waiting.missing > 0 {
             return None;
         }
-        let Waiting { conn, fields, accepted, owed, .. } = self.waiting.remove(&job)?;
-        let response = json_response(202, fields, format!("{{\"accepted\":{accepted}}}").into_bytes());
+        let Waiting { conn, accepted, owed, .. } = self.waiting.remove(&job)?;
+        let response = json_response(202, Vec::new(), format!("{{\"accepted\":{accepted}}}").into_bytes());
         Some(Settlement { owed, answer: Some(Answer::Published(conn, response)) })
     }
 
@@ -416,8 +413,7 @@ impl Job {
             batch.acknowledge = Some(Receipt::Post(self.number));
             missing += 1;
         }
-        let fields = std::mem::take(&mut self.fields);
-        Ok(Some(Waiting { conn: self.conn, fields, missing, accepted: self.events, owed: 0 }))
+        Ok(Some(Waiting { conn: self.conn, missing, accepted: self.events, owed: 0 }))
     }
 }
 

@@ -6,7 +6,6 @@
 //! memory never holds more than an answer and its parts.
 
 use crate::protocol::gather::Gathering;
-use crate::wire::http1::answer::Fields;
 
 use super::share::Sizes;
 
@@ -52,15 +51,15 @@ pub enum Part {
 pub enum Asker {
     /// By a `roster` frame with this id.
     Roster(Box<str>),
-    /// By a response with these fields.
-    Connections(Fields),
+    /// By a response.
+    Connections,
 }
 
 impl Asker {
     fn list(&self) -> List {
         match self {
             Self::Roster(_) => List::Roster,
-            Self::Connections(_) => List::Connections,
+            Self::Connections => List::Connections,
         }
     }
 }
@@ -166,7 +165,7 @@ mod tests {
 
     #[test]
     fn what_a_core_has_left_out_is_left_out_of_the_answer() {
-        let mut list = Listed::new(Asker::Connections(Vec::new()), 100);
+        let mut list = Listed::new(Asker::Connections, 100);
         assert_eq!(list.begin(), Ask::Sizes(List::Connections));
         assert!(list.ask_again().is_some());
         list.take(Part::Entries { entries: b"{1}".to_vec(), truncated: true });

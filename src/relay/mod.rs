@@ -4,8 +4,7 @@
 //! [`ingest`] takes events in, the [`owner`] orders those of its sessions, the [`reader`] delivers to its consumers.
 //! [`Relay`] hears the gateway, carries what the roles have for one another, and keeps the WebSocket parties.
 //!
-//! Knows the seam, not the engine: no socket, no clock, no file. Routes, authentication and CORS are the gateway's;
-//! what it answers over HTTP goes out under the response fields the gateway hands in.
+//! Knows the seam, not the engine: no socket, no clock, no file. Routes, authentication and CORS are the gateway's.
 //!
 //! The order inside [`Relay::on_turn`] is the life of an event: parse → hand over → admit → fan out → push runs → settle the
 //! session cap → 202.
@@ -55,13 +54,13 @@ use std::sync::atomic::Ordering;
 
 use crate::base::time::Now;
 use crate::engine::service::{
-    Admits, ConnId, CoreId, Ending, EventStreamOpen, Mail, Outbox, Post, Response, WebSocketClose, Work,
+    Admits, ConnId, CoreId, Ending, EventStreamOpen, Mail, Outbox, Post, WebSocketClose, Work,
 };
-use crate::ops::metrics::{CoreMetrics, Endpoint, EvictionCause, RejectionCode, Request, StatusClass};
+use crate::ops::metrics::{CoreMetrics, EvictionCause, RejectionCode};
 use crate::protocol::by_conn::ByConn;
 use crate::protocol::gather::{Gatherings, Next};
 use crate::protocol::inflow::{Inflow, Pace};
-use crate::wire::http1::answer::{Fields, json_response};
+use crate::wire::http1::answer::json_response;
 use crate::wire::http1::chunk::StreamFraming;
 use crate::wire::websocket::close::CloseCode;
 
@@ -109,8 +108,6 @@ pub struct Relay {
     inflow: Inflow<RelayMail>,
     reader: Reader,
     parties: ByConn<Party>,
-    /// Response fields of event streams that are being registered.
-    opening: ByConn<Fields>,
     gatherings: Gatherings<Listed>,
     listings: Listings,
     metrics: Arc<CoreMetrics>,
@@ -141,7 +138,6 @@ impl Relay {
             inflow: Inflow::new(Pace { looks_per_turn: LOOKS_PER_TURN, large_bytes: LARGE_BYTES }),
             reader: Reader::new(core, Arc::clone(&shared), Arc::clone(&metrics)),
             parties: ByConn::default(),
-            opening: ByConn::default(),
             gatherings: Gatherings::default(),
             listings: Listings::default(),
             metrics,
@@ -178,31 +174,23 @@ impl Relay {
     // ── what the gateway asks ──
 
     /// `POST /events` with a whole body: answered later.
-    pub fn on_events(&mut self, conn: ConnId, kind: BodyKind, body: Vec<u8>, fields: Fields) {
-        self.ingest.begin(&self.shared, conn, kind, body, fields);
+    pub fn on_events(&mut self, conn: ConnId, kind: BodyKind, body: Vec<u8>) {
+        self.ingest.begin(&self.shared, conn, kind, body);
     }
 
     /// `GET /stream`: answered once every owner knows the subscription.
-    pub fn on_stream(
-        &mut self,
-        out: &mut dyn Outbox,
-        conn: ConnId,
-        framing: StreamFraming,
-        wanted: Wanted,
-        fields: Fields,
-    ) {
+    pub fn on_stream(&mut self, out: &mut dyn Outbox, conn: ConnId, framing: StreamFraming, wanted: Wanted) {
         let binding = match framing {
             StreamFraming::Chunked => Binding::Chunked,
             StreamFraming::UntilClose => Binding::UntilClose,
         };
-        self.opening.insert(conn, fields);
         self.reader.add_peer(conn, binding);
         self.reader.subscribe(out, conn, wanted);
     }
 
     /// `GET /connections`: answered once every core has told its part.
-    pub fn on_connections(&mut self, conn: ConnId, fields: Fields) {
-        self.list_for(conn, Asker::Connections(fields));
+    pub fn on_connections(&mut self, conn: ConnId) {
+        self.list_for(conn, Asker::Connections);
     }
 
     // ── what the engine tells ──
@@ -214,7 +202,6 @@ impl Relay {
 
     /// A connection is over.
     pub fn on_gone(&mut self, out: &mut dyn Post<RelayMail>, conn: ConnId, _ending: Ending) {
-        self.opening.remove(conn);
         self.gatherings.forget(conn);
         self.reader.remove_peer(out.outbox(), conn);
         if let Some(party) = self.parties.remove(conn) {
@@ -348,7 +335,7 @@ impl Relay {
         self.inflow.deal(largest);
         for (conn, code, response) in refused {
             self.rejected(code);
-            self.answer_publish(out, conn, response);
+            out.respond(conn, response);
         }
     }
 
@@ -507,21 +494,12 @@ impl Relay {
 
     fn answer_settled(&mut self, out: &mut dyn Outbox, answer: Answer) {
         match answer {
-            Answer::Published(conn, response) => self.answer_publish(out, conn, response),
+            Answer::Published(conn, response) => out.respond(conn, response),
             Answer::Frame(conn, frame) => {
                 self.reader.push_frame(out, conn, &frame);
                 self.answered(out, conn);
             }
         }
-    }
-
-    fn answer_publish(&mut self, out: &mut dyn Outbox, conn: ConnId, response: Response) {
-        self.answered_with(Endpoint::Events, response.status);
-        out.respond(conn, response);
-    }
-
-    fn answered_with(&self, endpoint: Endpoint, status: u16) {
-        self.metrics.requests.increment(Request { endpoint, status: StatusClass::of(status) });
     }
 
     /// Counts an event, or a batch, that was not taken.
@@ -547,18 +525,17 @@ impl Relay {
                     self.answered(out, conn);
                 }
                 None => {
-                    let mut fields = self.opening.remove(conn).unwrap_or_default();
-                    fields.push(("content-type", Cow::Borrowed("text/event-stream")));
-                    fields.push(("cache-control", Cow::Borrowed("no-cache, no-transform")));
-                    fields.push(("x-accel-buffering", Cow::Borrowed("no")));
                     let open = EventStreamOpen {
-                        fields,
+                        fields: vec![
+                            ("content-type", Cow::Borrowed("text/event-stream")),
+                            ("cache-control", Cow::Borrowed("no-cache, no-transform")),
+                            ("x-accel-buffering", Cow::Borrowed("no")),
+                        ],
                         first: b": open\n\n",
                         heartbeat: b": ping\n\n",
                         heartbeat_interval: self.shared.limits.heartbeat_interval,
                     };
                     out.open_event_stream(conn, open);
-                    self.answered_with(Endpoint::Stream, 200);
                 }
             }
             self.reader.begin(out, sub);
@@ -599,11 +576,10 @@ impl Relay {
                 self.reader.push_frame(out, conn, &frame::roster(&id, &entries, truncated));
                 self.answered(out, conn);
             }
-            Asker::Connections(fields) => {
+            Asker::Connections => {
                 let (head, tail) = (&b"{\"connections\":["[..], frame::list_end(truncated));
-                let response = json_response(200, fields, [head, &entries, tail].concat());
+                let response = json_response(200, Vec::new(), [head, &entries, tail].concat());
                 out.respond(conn, response);
-                self.answered_with(Endpoint::Connections, 200);
             }
         }
     }
@@ -619,7 +595,7 @@ impl Relay {
     fn check_empty(&self) {
         assert!(self.is_quiescent(), "something waits for an answer");
         assert!(self.shared.remembers_nothing(), "subscriptions or claims are counted that nobody has");
-        assert_eq!((self.parties.len(), self.opening.len(), self.parked.len()), (0, 0, 0), "connections left");
+        assert_eq!((self.parties.len(), self.parked.len()), (0, 0), "connections left");
         self.owner.check_empty();
         self.reader.check_empty();
     }

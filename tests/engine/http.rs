@@ -3,6 +3,8 @@
 use std::io::{Read, Write};
 use std::time::{Duration, SystemTime};
 
+use aep_relay::ops::metrics::{Endpoint, Request, StatusClass};
+
 use crate::harness::{start, start_with};
 
 #[test]
@@ -87,12 +89,12 @@ fn a_refused_upload_can_be_read_while_it_goes_on() {
     let body = vec![b'x'; 24 << 20];
     for head in ["Content-Length: 25165824\r\n\r\n", "Transfer-Encoding: chunked\r\n\r\n1800000\r\n"] {
         let mut client = server.client();
-        client.send(format!("POST /echo HTTP/1.1\r\nHost: x\r\nOrigin: https://a.example\r\n{head}"));
+        client.send(format!("POST /echo HTTP/1.1\r\nHost: x\r\n{head}"));
         // A client that reads only when it has sent everything.
         client.send(&body);
         let (status, text) = client.answer();
         assert_eq!(status, 413);
-        assert_eq!(text, b"BodyTooLarge(1000) Some(\"https://a.example\")");
+        assert_eq!(text, b"BodyTooLarge(1000) true");
         client.end();
         assert!(client.read_to_end().is_empty());
     }
@@ -280,5 +282,66 @@ fn a_service_is_given_the_time_of_day_of_its_turn() {
         let told: u128 = String::from_utf8(client.answer().1).unwrap().parse().unwrap();
         assert!((before..=nanos()).contains(&told) && told > last, "{told} asked for at {before}");
         last = told;
+    }
+}
+
+#[test]
+fn the_terms_of_a_request_hold_for_whatever_answers_it() {
+    let server = start_with(1, |limits, settings| {
+        settings.body_bytes_max = 1000;
+        limits.body_time = Duration::from_millis(200);
+    });
+    let count = |status: u16| {
+        let request = Request { endpoint: Endpoint::Stream, status: StatusClass::of(status) };
+        server.metrics.sum(|core| core.requests.value(request))
+    };
+    let upgrade = "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
+                   Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
+    // Who answers: the service at once, later, behind a body, with a stream, with an upgrade; the engine.
+    for (request, rest, status) in [
+        ("GET /now", "\r\n", 200),
+        ("GET /later", "\r\n", 200),
+        ("POST /echo", "Content-Length: 2\r\n\r\nhi", 200),
+        ("GET /stream", "\r\n", 200),
+        ("GET /socket", upgrade, 101),
+        ("POST /echo", "Content-Length: 1001\r\n\r\n", 413),
+        ("POST /echo", "Content-Length: 2\r\n\r\nh", 408),
+        ("POST /echo", "Transfer-Encoding: chunked\r\n\r\nzz\r\n", 400),
+        ("GET /now", "Expect: tea\r\n\r\n", 417),
+    ] {
+        let before = count(status);
+        let mut client = server.client();
+        client.send(format!("{request} HTTP/1.1\r\nHost: x\r\nOrigin: https://a.example\r\n{rest}"));
+        let head = client.read_through("\r\n\r\n");
+        assert!(head.starts_with(&format!("HTTP/1.1 {status} ")), "{request}: {head}");
+        assert_eq!(head.matches("For: https://a.example\r\n").count(), 1, "{request}: {head}");
+        let own = head.find("Content-Type").unwrap_or(head.len());
+        assert!(head.find("For: ").is_some_and(|at| at < own), "{request}: {head}");
+        assert_eq!(count(status), before + 1, "{request} {status}");
+    }
+    let mut client = server.client();
+    client.send("GET /now HTTP/1.1\nHost: x\r\nOrigin: https://a.example\r\n\r\n");
+    let head = client.read_through("\r\n\r\n");
+    assert!(head.starts_with("HTTP/1.1 400 ") && head.contains("\r\nFor: \r\n"), "no head, no origin: {head}");
+}
+
+#[test]
+fn a_refusal_names_the_connection_whose_request_the_service_has_heard() {
+    let server = start_with(1, |_, settings| settings.body_bytes_max = 1000);
+    for (request, heard) in [
+        ("POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 1001\r\n\r\n", true),
+        ("POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", true),
+        ("GET /now HTTP/1.1\r\nHost: x\r\nExpect: tea\r\n\r\n", false),
+        ("GET /now HTTP/1.1\r\n\r\n", false),
+        ("GET /now HTTP/2.0\r\nHost: x\r\n\r\n", false),
+    ] {
+        let mut client = server.client();
+        // One before it on the same connection does not count.
+        client.send("GET /now HTTP/1.1\r\nHost: x\r\n\r\n");
+        assert_eq!(client.answer().0, 200);
+        client.send(request);
+        let (_, text) = client.answer();
+        let text = String::from_utf8(text).unwrap();
+        assert!(text.ends_with(&heard.to_string()), "{request}: {text}");
     }
 }

@@ -8,9 +8,10 @@ use std::time::{Duration, SystemTime};
 use aep_relay::base::time::{Deadline, Now};
 use aep_relay::engine::service::{
     Admits, ConnId, CoreId, Ending, EventStreamOpen, Flow, HttpFault, Lane, Mail, Message, Post, Pushed, Response, Run,
-    Service, Verdict, WebSocketClose, WebSocketUpgrade, Work,
+    Service, Terms, Verdict, WebSocketClose, WebSocketUpgrade, Work,
 };
 use aep_relay::limits::{Room, STANDSTILL_MIN};
+use aep_relay::ops::metrics::Endpoint;
 use aep_relay::wire::http1::{RequestHead, StreamFraming};
 use aep_relay::wire::websocket::Handshake;
 use aep_relay::wire::websocket::frame::encode_text;
@@ -162,6 +163,12 @@ pub fn response(status: u16, body: impl Into<Cow<'static, [u8]>>) -> Response {
 impl Service for Demo {
     type Mail = Letter;
 
+    fn terms(&self, head: Option<&RequestHead<'_>>) -> Terms {
+        let origin = head.and_then(|head| head.field("origin")).unwrap_or_default();
+        let fields = vec![("For", String::from_utf8_lossy(origin).into_owned().into())];
+        Terms { fields, endpoint: Endpoint::Stream }
+    }
+
     fn on_request(&mut self, out: Out<'_>, conn: ConnId, head: &RequestHead<'_>) -> Verdict {
         match (head.method, head.target) {
             ("GET" | "HEAD", "/now") => Verdict::Respond(response(200, b"now".as_slice())),
@@ -235,7 +242,7 @@ impl Service for Demo {
         }
     }
 
-    fn refusal(&self, fault: HttpFault, origin: Option<&str>) -> Response {
+    fn refusal(&self, fault: HttpFault, conn: Option<ConnId>) -> Response {
         let status = match fault {
             HttpFault::Malformed(_) => 400,
             HttpFault::Version => 505,
@@ -246,7 +253,7 @@ impl Service for Demo {
             HttpFault::Timeout => 408,
             HttpFault::Busy | HttpFault::NoRoom | HttpFault::Draining => 503,
         };
-        response(status, format!("{fault:?} {origin:?}").into_bytes())
+        response(status, format!("{fault:?} {}", conn.is_some()).into_bytes())
     }
 
     fn on_message(&mut self, out: Out<'_>, conn: ConnId, message: Message<'_>) -> Flow {

@@ -66,7 +66,7 @@ fn one_connection_with_many_subscriptions_leaves_turns_to_the_others() {
         let publisher = machine.connect(cores - 1, Kind::Request);
         let body = (0..EVENTS).map(event).collect::<Vec<_>>().join("\n").into_bytes();
         let node = &mut machine.cores[cores - 1];
-        node.relay.on_events(publisher.conn, BodyKind::Lines, body, Vec::new());
+        node.relay.on_events(publisher.conn, BodyKind::Lines, body);
 
         let (mut to_many, mut to_one) = (Vec::new(), Vec::new());
         while to_one.len() < EVENTS {

@@ -28,8 +28,8 @@ pub struct ReplyTo {
 /// Response fields as the seam carries them.
 pub type Field = (&'static str, Cow<'static, str>);
 
-/// Appends a whole response.
-pub fn encode_response(out: &mut Vec<u8>, to: ReplyTo, date: Date, status: u16, fields: &[Field], content: &[u8]) {
+/// Appends a whole response; its fields are in two parts, one behind the other.
+pub fn encode_response(out: &mut Vec<u8>, to: ReplyTo, date: Date, status: u16, fields: [&[Field]; 2], content: &[u8]) {
     let has_content = !status::is_without_content(status);
     out.reserve(256 + content.len());
     encode_status_line(out, status);
@@ -41,7 +41,7 @@ pub fn encode_response(out: &mut Vec<u8>, to: ReplyTo, date: Date, status: u16, 
         out.extend_from_slice(b"\r\n");
     }
     // RFC 9110 §7.8: whoever sends `Upgrade` names it in `Connection`.
-    let upgrade = fields.iter().any(|(name, _)| name.eq_ignore_ascii_case("upgrade"));
+    let upgrade = fields.into_iter().flatten().any(|(name, _)| name.eq_ignore_ascii_case("upgrade"));
     encode_connection(out, to, upgrade);
     out.extend_from_slice(b"\r\n");
     if has_content && !to.head {
@@ -57,7 +57,7 @@ pub fn encode_interim_continue(out: &mut Vec<u8>) {
 
 /// Appends the head of an event stream: chunked for HTTP/1.1, until close for HTTP/1.0; see
 /// [`super::chunk::StreamFraming`].
-pub fn encode_event_stream_head(out: &mut Vec<u8>, to: ReplyTo, date: Date, fields: &[Field]) {
+pub fn encode_event_stream_head(out: &mut Vec<u8>, to: ReplyTo, date: Date, fields: [&[Field]; 2]) {
     encode_status_line(out, 200);
     encode_date(out, date);
     encode_fields(out, fields);
@@ -70,7 +70,7 @@ pub fn encode_event_stream_head(out: &mut Vec<u8>, to: ReplyTo, date: Date, fiel
 }
 
 /// Appends the answer to a WebSocket handshake (RFC 6455 §4.2.2).
-pub fn encode_switch_to_websocket(out: &mut Vec<u8>, accept: &[u8; 28], date: Date, fields: &[Field]) {
+pub fn encode_switch_to_websocket(out: &mut Vec<u8>, accept: &[u8; 28], date: Date, fields: [&[Field]; 2]) {
     encode_status_line(out, 101);
     encode_date(out, date);
     out.extend_from_slice(b"Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: ");
@@ -94,8 +94,8 @@ fn encode_date(out: &mut Vec<u8>, date: Date) {
     out.extend_from_slice(b"\r\n");
 }
 
-fn encode_fields(out: &mut Vec<u8>, fields: &[Field]) {
-    for (name, value) in fields {
+fn encode_fields(out: &mut Vec<u8>, fields: [&[Field]; 2]) {
+    for (name, value) in fields.into_iter().flatten() {
         out.extend_from_slice(name.as_bytes());
         out.extend_from_slice(b": ");
         push_value(out, value.as_bytes());
@@ -152,7 +152,7 @@ mod tests {
     }
 
     fn response(to: ReplyTo, status: u16, fields: &[Field], content: &[u8]) -> String {
-        dated(|out| encode_response(out, to, date(), status, fields, content))
+        dated(|out| encode_response(out, to, date(), status, [&[], fields], content))
     }
 
     #[test]
@@ -210,7 +210,12 @@ mod tests {
     fn interim_response_and_switch_end_with_their_fields() {
         assert_eq!(written(encode_interim_continue), "HTTP/1.1 100 Continue\r\n\r\n");
         assert_eq!(
-            dated(|out| encode_switch_to_websocket(out, b"s3pPLMBiTxaQ9kYGzzhZRbK+xOo=", date(), &[("X", "y".into())])),
+            dated(|out| encode_switch_to_websocket(
+                out,
+                b"s3pPLMBiTxaQ9kYGzzhZRbK+xOo=",
+                date(),
+                [&[("X", "y".into())], &[]]
+            )),
             "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
              Sec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\nX: y\r\n\r\n"
         );
@@ -219,7 +224,9 @@ mod tests {
     #[test]
     fn an_event_stream_is_chunked_or_lasts_until_close() {
         let head = |version, keep_alive| {
-            dated(|out| encode_event_stream_head(out, ReplyTo { version, keep_alive, head: false }, date(), &[JSON]))
+            dated(|out| {
+                encode_event_stream_head(out, ReplyTo { version, keep_alive, head: false }, date(), [&[], &[JSON]])
+            })
         };
         const START: &str = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n";
         assert_eq!(head(Version::Http11, true), format!("{START}Transfer-Encoding: chunked\r\n\r\n"));

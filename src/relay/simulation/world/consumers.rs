@@ -83,7 +83,7 @@ impl World {
         let mut client = Client::new(at, false);
         client.subs.push(Sub { id: String::new(), want, start, live, asked: self.step, answered: None, ended: false });
         let node = &mut self.machine.cores[core];
-        node.relay.on_stream(&mut node.out, at.conn, StreamFraming::Chunked, wanted, Vec::new());
+        node.relay.on_stream(&mut node.out, at.conn, StreamFraming::Chunked, wanted);
         self.clients.push(client);
         self.clients.len() - 1
     }

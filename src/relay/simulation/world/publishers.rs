@@ -99,7 +99,7 @@ impl World {
         let core = self.random.index(self.machine.cores.len());
         let at = self.machine.connect(core, Kind::Request);
         let node = &mut self.machine.cores[core];
-        node.relay.on_events(at.conn, BodyKind::Lines, body, Vec::new());
+        node.relay.on_events(at.conn, BodyKind::Lines, body);
         self.posts.push(Post { at, events });
     }
 
