@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use crate::engine::service::CoreId;
 use crate::engine::{Engine, EngineConfig, Outcome, StartError};
-use crate::gateway::{Gateway, GatewayConfig};
+use crate::gateway::{Absent, Gateway, GatewayConfig, Protocols};
 use crate::ops::auth::Access;
 use crate::ops::config::Config;
 use crate::ops::log::{self, Lines};
@@ -53,7 +53,8 @@ fn start(config: Config) -> Result<Running, StartError> {
     let gateway = Arc::new(GatewayConfig { access, origins, hosts, exposition });
     let engine = Engine::start(EngineConfig { address, cores, limits }, &metrics, |core: CoreId| {
         let metrics = metrics.core(usize::from(core.0));
-        Gateway::new(Arc::clone(&gateway), Relay::new(core, Arc::clone(&shared), metrics))
+        let relay = Relay::new(core, Arc::clone(&shared), metrics);
+        Gateway::new(Arc::clone(&gateway), Protocols::new(relay, Absent, Absent))
     })?;
     let control = if control { "control enabled" } else { "watch-only: set AEP_TOKEN to enable control" };
     let port = engine.address().port();

@@ -200,6 +200,18 @@ pub enum Work {
     Held,
 }
 
+impl Work {
+    /// What is left where both are to be done.
+    #[must_use]
+    pub const fn and(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::Left, _) | (_, Self::Left) => Self::Left,
+            (Self::Held, _) | (_, Self::Held) => Self::Held,
+            (Self::Idle, Self::Idle) => Self::Idle,
+        }
+    }
+}
+
 /// What may be published while consumers have more or less before them; the least first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Admits {

@@ -8,8 +8,6 @@ use crate::ops::origins::Origins;
 use crate::wire::http1::RequestHead;
 use crate::wire::http1::answer::Fields;
 
-use super::routes::Path;
-
 const ALLOW_HEADERS: &str = "authorization, content-type, aep-version, last-event-id, cache-control";
 /// Seconds a browser may remember a preflight.
 const MAX_AGE: &str = "86400";
@@ -45,14 +43,14 @@ impl Cors {
     }
 
     /// The answer to `OPTIONS`. A foreign origin is told no method and no header.
-    pub(super) fn preflight(&self, path: &Path, head: &RequestHead<'_>) -> Response {
+    pub(super) fn preflight(&self, allow: String, head: &RequestHead<'_>) -> Response {
         let mut fields = Vec::new();
         if !self.depends_on_origin() || only_origin(head).is_some_and(|origin| self.origins.allows(origin)) {
-            fields.push(("access-control-allow-methods", Cow::Borrowed(path.allow)));
+            fields.push(("access-control-allow-methods", Cow::Owned(allow.clone())));
             fields.push(("access-control-allow-headers", Cow::Borrowed(ALLOW_HEADERS)));
             fields.push(("access-control-max-age", Cow::Borrowed(MAX_AGE)));
         }
-        fields.push(("allow", Cow::Borrowed(path.allow)));
+        fields.push(("allow", Cow::Owned(allow)));
         Response { status: 204, fields, body: Cow::Borrowed(b""), close: false }
     }
 

@@ -1,43 +1,42 @@
-//! The gateway: routes, authentication, CORS and refusals; hands a connection to its protocol (contract §4).
+//! The gateway: hosts, origins, routes, authentication, CORS; hands a connection to its protocol (contract §4).
 //!
-//! [`Gateway`] is the engine's service. It decides what a request is and whether it may be, in the contract's order (host and
-//! origin, path, method, token, version, type, size), and answers what needs no protocol. Everything else it delegates to the
-//! activity relay. It keeps no state of a connection.
+//! [`Gateway`] is the engine's service, composed of up to three protocols ([`Protocols`]). It decides whether a request may be,
+//! in the contract's order (host and origin, path, method, token), states the terms of its answer, and answers what concerns no
+//! protocol: `/healthz`, `/metrics`, preflights, and what is refused before its path is known. The protocol whose path it is
+//! refuses in its own form. Everything else is that protocol's.
+//!
+//! Invariant: it keeps nothing of a connection but which protocol it belongs to.
 
+mod absent;
 mod cors;
-mod refusal;
+mod protocols;
 mod routes;
 
 use std::borrow::Cow;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use crate::base::time::Deadline;
 use crate::engine::service::{
-    Admits, ConnId, CoreId, Ending, Flow, HttpFault, Message, Outbox, Post, Response, Service, Terms, Verdict,
-    WebSocketUpgrade, Work,
+    Admits, ConnId, CoreId, Ending, Flow, HttpFault, Message, Outbox, Post, Response, Service, Terms, Verdict, Work,
 };
-use crate::limits::{PEER_SILENCE_MAX, PING_INTERVAL};
 use crate::ops::auth::Access;
 use crate::ops::hosts::Hosts;
 use crate::ops::metrics::{self, Metrics};
 use crate::ops::origins::Origins;
+use crate::protocol::routes::{Auth, Match, Route};
+use crate::protocol::{Protocol, Refused, Request};
 use crate::relay::error::{Code, Refusal};
-use crate::relay::ingest::BodyKind;
-use crate::relay::ownership::REMEMBERS_TOO_MUCH;
-use crate::relay::{Relay, RelayMail, discovery, stream};
+use crate::relay::fault;
+use crate::wire::http1::RequestHead;
 use crate::wire::http1::answer::json_response;
-use crate::wire::http1::chunk::StreamFraming;
-use crate::wire::http1::{Framing, RequestHead};
+use crate::wire::json::ObjectWriter;
 use crate::wire::url::{Target, authority};
-use crate::wire::websocket::handshake::Handshake;
+
+pub use absent::Absent;
+pub use protocols::{OneOf, Protocols};
 
 use cors::Cors;
-use routes::{Endpoint, Path, Route};
-
-/// Body tags of `POST /events`.
-const TAG_SINGLE: u32 = 0;
-const TAG_LINES: u32 = 1;
+use protocols::EndpointOf;
 
 /// What the gateways of all cores share.
 #[derive(Debug)]
@@ -52,24 +51,37 @@ pub struct GatewayConfig {
     pub exposition: Option<Metrics>,
 }
 
-/// The gateway of one core.
+/// The gateway of one core, in front of its protocols.
 #[derive(Debug)]
-pub struct Gateway {
+pub struct Gateway<A, B = Absent, C = Absent> {
     config: Arc<GatewayConfig>,
     cors: Cors,
-    relay: Relay,
+    protocols: Protocols<A, B, C>,
 }
 
-impl Gateway {
-    /// The gateway of a core, in front of its relay.
+/// What a request is for: the gateway's own, or a protocol's.
+#[derive(Debug, Clone, Copy)]
+enum Asked<E> {
+    Own(routes::Endpoint),
+    Protocol(E),
+}
+
+/// What the tables make of a request.
+type Found<'a, A, B, C> = Match<'a, Asked<EndpointOf<A, B, C>>>;
+
+impl<A: Protocol, B: Protocol, C: Protocol> Gateway<A, B, C> {
+    /// The gateway of a core.
     #[must_use]
-    pub fn new(config: Arc<GatewayConfig>, relay: Relay) -> Self {
+    pub fn new(config: Arc<GatewayConfig>, protocols: Protocols<A, B, C>) -> Self {
         let cors = Cors::new(config.origins.clone());
-        Self { config, cors, relay }
+        Self { config, cors, protocols }
     }
 
-    fn path(&self, target: Target<'_>) -> Option<&'static Path> {
-        routes::path(target.path, self.config.exposition.is_some())
+    fn find<'a>(&self, path: &'a str, method: &str) -> Option<Found<'a, A, B, C>> {
+        match routes::find(path, method, self.config.exposition.is_some()) {
+            Some(found) => Some(found.map(Asked::Own)),
+            None => self.protocols.find(path, method).map(|found| found.map(Asked::Protocol)),
+        }
     }
 
     /// Whether the request bears the token, if one is needed.
@@ -83,11 +95,6 @@ impl Gateway {
         self.config.access.permits(head.field("authorization"), query.as_deref().filter(|token| !token.is_empty()))
     }
 
-    fn unauthorized() -> Response {
-        let fields = vec![("www-authenticate", Cow::Borrowed("Bearer"))];
-        json_response(401, fields, &b"{\"error\":\"unauthorized\"}"[..])
-    }
-
     /// Whether the request is for a host that is served. Without `Host` (HTTP/1.0) it is from no browser.
     fn is_for_us(&self, head: &RequestHead<'_>) -> bool {
         let Some(hosts) = &self.config.hosts else { return true };
@@ -96,90 +103,59 @@ impl Gateway {
         host.is_none_or(|host| hosts.include(host))
     }
 
-    /// Decides a request: host, origin, path, method, token, then what its endpoint asks for.
-    fn decide(
-        &mut self,
-        out: &mut dyn Outbox,
-        conn: ConnId,
+    /// Decides a request: host, origin, path, method, token.
+    fn admit(
+        &self,
         head: &RequestHead<'_>,
         target: Target<'_>,
-        path: Option<&Path>,
-    ) -> Verdict {
+        found: Option<Route<Asked<EndpointOf<A, B, C>>>>,
+    ) -> Result<Asked<EndpointOf<A, B, C>>, Response> {
+        let refused = |code, detail: &'static str| Err(Refusal::new(code, detail).response(Vec::new()));
         if !self.is_for_us(head) {
-            let detail = "AEP_HOSTS: requests for this host are not served";
-            return Verdict::Respond(Refusal::new(Code::Misdirected, detail).response(Vec::new()));
+            return refused(Code::Misdirected, "AEP_HOSTS: requests for this host are not served");
         }
         if !matches!(head.method, "GET" | "HEAD" | "OPTIONS") && !self.cors.admits(head) {
-            let detail = "AEP_ORIGINS: pages of this origin may not change anything";
-            return Verdict::Respond(Refusal::new(Code::ForbiddenOrigin, detail).response(Vec::new()));
+            return refused(Code::ForbiddenOrigin, "AEP_ORIGINS: pages of this origin may not change anything");
         }
-        let Some(path) = path else {
-            return Verdict::Respond(Refusal::new(Code::NotFound, "no such path").response(Vec::new()));
-        };
-        match path.route(head.method) {
-            Route::Preflight => Verdict::Respond(self.cors.preflight(path, head)),
-            Route::NotAllowed => {
-                let fields = vec![("allow", Cow::Borrowed(path.allow))];
-                Verdict::Respond(Refusal::new(Code::MethodNotAllowed, "see Allow").response(fields))
+        match found {
+            None => refused(Code::NotFound, "no such path"),
+            Some(Route::Preflight(allow)) => Err(self.cors.preflight(allow, head)),
+            Some(Route::NotAllowed(allow)) => {
+                Err(self.refuse(target.path, Refused::Method, ("allow", Cow::Owned(allow))))
             }
-            Route::To(endpoint) => {
-                if endpoint != Endpoint::Health && !self.is_authorized(head, target) {
-                    return Verdict::Respond(Self::unauthorized());
+            Some(Route::To(auth, asked)) => match auth {
+                Auth::TokenOrForbidden if !self.config.access.control_enabled() => {
+                    Err(self.answer_to(target.path, Refused::Forbidden))
                 }
-                self.on_routed(out, conn, head, target, endpoint)
-            }
+                Auth::Token | Auth::TokenOrForbidden if !self.is_authorized(head, target) => {
+                    let scheme = ("www-authenticate", Cow::Borrowed("Bearer"));
+                    Err(self.refuse(target.path, Refused::Unauthorized, scheme))
+                }
+                Auth::Open | Auth::Own | Auth::Token | Auth::TokenOrForbidden => Ok(asked),
+            },
         }
     }
 
-    /// Decides a request that has a route and may take it.
-    fn on_routed(
-        &mut self,
-        out: &mut dyn Outbox,
-        conn: ConnId,
-        head: &RequestHead<'_>,
-        target: Target<'_>,
-        endpoint: Endpoint,
-    ) -> Verdict {
-        match endpoint {
-            Endpoint::Health => Verdict::Respond(self.health(out, self.is_authorized(head, target))),
-            Endpoint::Discovery => {
-                let document = discovery::document(self.relay.shared().limits.buffer_events_max);
-                Verdict::Respond(json_response(200, Vec::new(), document.into_bytes()))
-            }
-            Endpoint::Publish => self.on_publish(head),
-            Endpoint::Stream => match stream::wanted(target, head.field("last-event-id"), self.relay.ask_bounds()) {
-                Ok(wanted) if self.relay.refuses_to_remember(&wanted, out.now()) => {
-                    let fields = refusal::come_back_later();
-                    Verdict::Respond(Refusal::new(Code::Busy, REMEMBERS_TOO_MUCH).response(fields))
-                }
-                Ok(wanted) => {
-                    self.relay.on_stream(out, conn, StreamFraming::of(head.version), wanted);
-                    Verdict::Later
-                }
-                Err(refusal) => Verdict::Respond(refusal.response(Vec::new())),
-            },
-            Endpoint::Socket => self.on_upgrade(out, conn, head),
-            Endpoint::Connections => {
-                self.relay.on_connections(conn);
-                Verdict::Later
-            }
-            Endpoint::Metrics => Verdict::Respond(self.exposition()),
-        }
+    /// A refusal in the form of the protocol that knows the path, with a field of the gateway's in front.
+    fn refuse(&self, path: &str, refused: Refused, field: (&'static str, Cow<'static, str>)) -> Response {
+        let mut response = self.answer_to(path, refused);
+        response.fields.insert(0, field);
+        response
+    }
+
+    fn answer_to(&self, path: &str, refused: Refused) -> Response {
+        self.protocols.refuse(path, refused).unwrap_or_else(|| fault::refusal(refused))
     }
 
     fn health(&self, out: &dyn Outbox, authorized: bool) -> Response {
         if !authorized {
             return json_response(200, Vec::new(), &b"{\"ok\":true}"[..]);
         }
-        let shared = self.relay.shared();
-        let body = format!(
-            "{{\"ok\":true,\"sessions\":{},\"subscribers\":{},\"connections\":{},\"uptime_s\":{}}}",
-            shared.sessions(),
-            shared.subscribers.load(Ordering::Relaxed),
-            shared.parties.load(Ordering::Relaxed),
-            out.now().0 / 1000
-        );
-        json_response(200, Vec::new(), body.into_bytes())
+        let mut members = ObjectWriter::with_capacity(128);
+        members.raw("ok", b"true");
+        self.protocols.health(&mut members);
+        members.number("uptime_s", out.now().0 / 1000);
+        json_response(200, Vec::new(), members.finish())
     }
 
     fn exposition(&self) -> Response {
@@ -187,154 +163,110 @@ impl Gateway {
         let fields = vec![("content-type", Cow::Borrowed(metrics::CONTENT_TYPE))];
         Response { status: 200, fields, body: text.into_bytes().into(), close: false }
     }
-
-    /// `POST /events`: version, type, size; then the body.
-    fn on_publish(&self, head: &RequestHead<'_>) -> Verdict {
-        if !head.field("aep-version").is_none_or(is_known_version) {
-            return Verdict::Respond(json_response(426, Vec::new(), &b"{\"versions\":[\"0.1\"]}"[..]));
-        }
-        let refused = |detail: &'static str| {
-            Verdict::Respond(Refusal::new(Code::UnsupportedMediaType, detail).response(Vec::new()))
-        };
-        let tag = match head.field("content-type").map(media_type) {
-            Some(kind) if kind.eq_ignore_ascii_case(b"application/json") => TAG_SINGLE,
-            Some(kind) if kind.eq_ignore_ascii_case(b"application/x-ndjson") => TAG_LINES,
-            _ => {
-                let detail = "content-type: application/json or application/x-ndjson";
-                return refused(detail);
-            }
-        };
-        if head.fields_named("content-encoding").any(|coding| !coding.eq_ignore_ascii_case(b"identity")) {
-            return refused("content-encoding: only identity");
-        }
-        let bytes_max = self.relay.shared().limits.body_bytes_max;
-        if matches!(head.framing, Framing::Length(length) if length > bytes_max as u64) {
-            return Verdict::Respond(refusal::of_fault(HttpFault::BodyTooLarge(bytes_max)));
-        }
-        Verdict::ReadBody { tag, bytes_max }
-    }
-
-    /// `GET /socket`.
-    fn on_upgrade(&mut self, out: &mut dyn Outbox, conn: ConnId, head: &RequestHead<'_>) -> Verdict {
-        let mut fields = Vec::new();
-        let refused =
-            |code, detail: &'static str, fields| Verdict::Respond(Refusal::new(code, detail).response(fields));
-        let accept = match Handshake::of(head) {
-            Handshake::Accept(accept) => accept,
-            Handshake::NotAnUpgrade => {
-                fields.push(("upgrade", Cow::Borrowed("websocket")));
-                return refused(Code::UpgradeRequired, "this path speaks WebSocket only", fields);
-            }
-            Handshake::BadVersion => {
-                fields.push(("upgrade", Cow::Borrowed("websocket")));
-                fields.push(("sec-websocket-version", Cow::Borrowed("13")));
-                return refused(Code::UpgradeRequired, "sec-websocket-version: 13", fields);
-            }
-            Handshake::BadKey(detail) => return refused(Code::BadRequest, detail, fields),
-        };
-        if !self.cors.admits(head) {
-            return refused(Code::ForbiddenOrigin, "this origin may not open a WebSocket", fields);
-        }
-        self.relay.on_socket(out, conn);
-        Verdict::Upgrade(WebSocketUpgrade {
-            accept,
-            fields: Vec::new(),
-            message_bytes_max: self.relay.shared().limits.body_bytes_max,
-            first_message_bytes_max: self.relay.shared().limits.hello_bytes_max,
-            ping_interval: PING_INTERVAL,
-            silence_max: PEER_SILENCE_MAX,
-        })
-    }
 }
 
-/// `0.` and digits.
-fn is_known_version(version: &[u8]) -> bool {
-    version.strip_prefix(b"0.").is_some_and(|minor| !minor.is_empty() && minor.iter().all(u8::is_ascii_digit))
-}
-
-/// A media type without its parameters.
-fn media_type(field: &[u8]) -> &[u8] {
-    field.split(|b| *b == b';').next().unwrap_or_default().trim_ascii()
-}
-
-impl Service for Gateway {
-    type Mail = RelayMail;
+impl<A: Protocol, B: Protocol, C: Protocol> Service for Gateway<A, B, C> {
+    type Mail = OneOf<A::Mail, B::Mail, C::Mail>;
 
     fn terms(&self, head: Option<&RequestHead<'_>>) -> Terms {
-        let path = head.and_then(|head| self.path(Target::parse(head.target)));
-        Terms { fields: self.cors.fields(head), endpoint: path.map_or(metrics::Endpoint::Other, Path::label) }
+        let path = head.map(|head| Target::parse(head.target).path);
+        let label = path.and_then(|path| {
+            routes::label(path, self.config.exposition.is_some()).or_else(|| self.protocols.label(path))
+        });
+        Terms { fields: self.cors.fields(head), endpoint: label.unwrap_or(metrics::Endpoint::Other) }
     }
 
-    fn on_request(&mut self, out: &mut dyn Post<RelayMail>, conn: ConnId, head: &RequestHead<'_>) -> Verdict {
+    fn on_request(&mut self, out: &mut dyn Post<Self::Mail>, conn: ConnId, head: &RequestHead<'_>) -> Verdict {
         let target = Target::parse(head.target);
-        let path = self.path(target);
-        self.decide(out.outbox(), conn, head, target, path)
+        let (segment, route) = match self.find(target.path, head.method) {
+            Some(Match { segment, route }) => (segment, Some(route)),
+            None => (None, None),
+        };
+        match self.admit(head, target, route) {
+            Ok(Asked::Protocol(endpoint)) => {
+                let request = Request { head, target, segment, is_foreign: !self.cors.admits(head) };
+                self.protocols.on_request(out, conn, endpoint, &request)
+            }
+            Ok(Asked::Own(endpoint)) => {
+                self.protocols.release(conn);
+                Verdict::Respond(match endpoint {
+                    routes::Endpoint::Health => self.health(out.out(), self.is_authorized(head, target)),
+                    routes::Endpoint::Metrics => self.exposition(),
+                })
+            }
+            Err(response) => {
+                self.protocols.release(conn);
+                Verdict::Respond(response)
+            }
+        }
     }
 
     fn answers_guests(&self, head: &RequestHead<'_>) -> bool {
-        self.path(Target::parse(head.target)).is_some_and(Path::is_for_watchers)
+        // Both of its own tell how the process is.
+        routes::label(Target::parse(head.target).path, self.config.exposition.is_some()).is_some()
     }
 
-    fn on_body(&mut self, _out: &mut dyn Post<RelayMail>, conn: ConnId, tag: u32, body: Vec<u8>) {
-        let kind = if tag == TAG_LINES { BodyKind::Lines } else { BodyKind::Single };
-        self.relay.on_events(conn, kind, body);
+    fn on_body(&mut self, out: &mut dyn Post<Self::Mail>, conn: ConnId, tag: u32, body: Vec<u8>) {
+        self.protocols.on_body(out, conn, tag, body);
     }
 
-    fn refusal(&self, fault: HttpFault, _conn: Option<ConnId>) -> Response {
-        refusal::of_fault(fault)
+    fn refusal(&self, found: HttpFault, conn: Option<ConnId>) -> Response {
+        conn.and_then(|conn| self.protocols.refuse_of(conn, found)).unwrap_or_else(|| fault::response(found))
     }
 
-    fn on_message(&mut self, out: &mut dyn Post<RelayMail>, conn: ConnId, message: Message<'_>) -> Flow {
-        self.relay.on_message(out, conn, message)
+    fn on_message(&mut self, out: &mut dyn Post<Self::Mail>, conn: ConnId, message: Message<'_>) -> Flow {
+        self.protocols.on_message(out, conn, message)
     }
 
-    fn on_drained(&mut self, out: &mut dyn Post<RelayMail>, conn: ConnId) {
-        self.relay.on_drained(out.outbox(), conn);
+    fn on_drained(&mut self, out: &mut dyn Post<Self::Mail>, conn: ConnId) {
+        self.protocols.on_drained(out, conn);
     }
 
-    fn on_alarm(&mut self, out: &mut dyn Post<RelayMail>, conn: ConnId) {
-        self.relay.on_alarm(out.outbox(), conn);
+    fn on_alarm(&mut self, out: &mut dyn Post<Self::Mail>, conn: ConnId) {
+        self.protocols.on_alarm(out, conn);
     }
 
-    fn on_overflow(&mut self, out: &mut dyn Post<RelayMail>, conn: ConnId) {
-        self.relay.on_overflow(out.outbox(), conn);
+    fn on_overflow(&mut self, out: &mut dyn Post<Self::Mail>, conn: ConnId) {
+        self.protocols.on_overflow(out, conn);
     }
 
     fn takes_ingest(&self) -> bool {
-        self.relay.takes_ingest()
+        self.protocols.takes_ingest()
     }
 
     fn admits(&self) -> Admits {
-        self.relay.admits()
+        self.protocols.admits()
     }
 
-    fn on_mail(&mut self, out: &mut dyn Post<RelayMail>, from: CoreId, mail: RelayMail) {
-        self.relay.on_mail(out, from, mail);
+    fn on_mail(&mut self, out: &mut dyn Post<Self::Mail>, from: CoreId, mail: Self::Mail) {
+        self.protocols.on_mail(out, from, mail);
     }
 
-    fn on_turn(&mut self, out: &mut dyn Post<RelayMail>) -> Work {
-        self.relay.on_turn(out)
+    fn on_turn(&mut self, out: &mut dyn Post<Self::Mail>) -> Work {
+        self.protocols.on_turn(out)
     }
 
     fn next_deadline(&self) -> Option<Deadline> {
-        None
+        self.protocols.next_deadline()
     }
 
-    fn on_closing(&mut self, _out: &mut dyn Post<RelayMail>, _conn: ConnId) {}
-
-    fn on_gone(&mut self, out: &mut dyn Post<RelayMail>, conn: ConnId, ending: Ending) {
-        self.relay.on_gone(out, conn, ending);
+    fn on_closing(&mut self, out: &mut dyn Post<Self::Mail>, conn: ConnId) {
+        self.protocols.on_closing(out, conn);
     }
 
-    fn on_drain(&mut self, _out: &mut dyn Post<RelayMail>) {
-        tracing::debug!("draining");
+    fn on_gone(&mut self, out: &mut dyn Post<Self::Mail>, conn: ConnId, ending: Ending) {
+        self.protocols.on_gone(out, conn, ending);
+    }
+
+    fn on_drain(&mut self, out: &mut dyn Post<Self::Mail>) {
+        self.protocols.on_drain(out);
     }
 
     fn is_quiescent(&self) -> bool {
-        self.relay.is_quiescent()
+        self.protocols.is_quiescent()
     }
 
-    fn on_goodbye(&mut self, out: &mut dyn Post<RelayMail>) -> Work {
-        self.relay.on_goodbye(out.outbox())
+    fn on_goodbye(&mut self, out: &mut dyn Post<Self::Mail>) -> Work {
+        self.protocols.on_goodbye(out)
     }
 }

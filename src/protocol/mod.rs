@@ -125,6 +125,11 @@
 //! [`Service::is_quiescent`]: crate::engine::service::Service::is_quiescent
 //! [`Service::next_deadline`]: crate::engine::service::Service::next_deadline
 //! [`Service::on_closing`]: crate::engine::service::Service::on_closing
+//! [`Service::admits`]: crate::engine::service::Service::admits
+//! [`Service::on_alarm`]: crate::engine::service::Service::on_alarm
+//! [`Service::on_body`]: crate::engine::service::Service::on_body
+//! [`Service::on_mail`]: crate::engine::service::Service::on_mail
+//! [`Service::on_message`]: crate::engine::service::Service::on_message
 //! [`Service::on_drain`]: crate::engine::service::Service::on_drain
 //! [`Service::on_drained`]: crate::engine::service::Service::on_drained
 //! [`Service::on_gone`]: crate::engine::service::Service::on_gone
@@ -146,3 +151,102 @@ pub mod by_conn;
 pub mod gather;
 pub mod inflow;
 pub mod owners;
+pub mod routes;
+
+#[cfg(doc)]
+use crate::engine::service::Service;
+
+use crate::base::time::Deadline;
+use crate::engine::service::{
+    Admits, ConnId, CoreId, Ending, Flow, HttpFault, Mail, Message, Post, Response, Verdict, Work,
+};
+use crate::wire::http1::RequestHead;
+use crate::wire::json::ObjectWriter;
+use crate::wire::url::Target;
+
+use routes::Path;
+
+/// One protocol on one core. The gateway composes several of them into one [`Service`], finds a request's path in their tables
+/// and checks who may make it; from then on the connection belongs to that protocol, until its next request or its end. What is
+/// not told here is told of the service's call of that name.
+pub trait Protocol {
+    /// What the cores' parts of it send one another.
+    type Mail: Mail;
+    /// What requests may be for.
+    type Endpoint: Copy + 'static;
+
+    /// Its paths. No two protocols have the same.
+    fn paths(&self) -> &'static [Path<Self::Endpoint>];
+
+    /// A request for one of its endpoints, whose maker may make it.
+    fn on_request(
+        &mut self,
+        out: &mut dyn Post<Self::Mail>,
+        conn: ConnId,
+        endpoint: Self::Endpoint,
+        request: &Request<'_>,
+    ) -> Verdict;
+
+    /// The answer to a request of one of its paths that is not served, in its own form.
+    fn refusal(&self, refused: Refused) -> Response;
+
+    /// Writes what `/healthz` tells of it to who may know.
+    fn health(&self, members: &mut ObjectWriter);
+
+    /// See [`Service::on_body`].
+    fn on_body(&mut self, out: &mut dyn Post<Self::Mail>, conn: ConnId, tag: u32, body: Vec<u8>);
+    /// See [`Service::on_message`].
+    fn on_message(&mut self, out: &mut dyn Post<Self::Mail>, conn: ConnId, message: Message<'_>) -> Flow;
+    /// See [`Service::on_drained`].
+    fn on_drained(&mut self, out: &mut dyn Post<Self::Mail>, conn: ConnId);
+    /// See [`Service::on_overflow`].
+    fn on_overflow(&mut self, out: &mut dyn Post<Self::Mail>, conn: ConnId);
+    /// See [`Service::on_alarm`].
+    fn on_alarm(&mut self, out: &mut dyn Post<Self::Mail>, conn: ConnId);
+    /// See [`Service::takes_ingest`].
+    fn takes_ingest(&self) -> bool;
+    /// See [`Service::admits`].
+    fn admits(&self) -> Admits;
+    /// See [`Service::on_mail`].
+    fn on_mail(&mut self, out: &mut dyn Post<Self::Mail>, from: CoreId, mail: Self::Mail);
+    /// See [`Service::on_turn`].
+    fn on_turn(&mut self, out: &mut dyn Post<Self::Mail>) -> Work;
+    /// See [`Service::next_deadline`].
+    fn next_deadline(&self) -> Option<Deadline>;
+    /// See [`Service::on_closing`]: of a connection that belongs to it.
+    fn on_closing(&mut self, out: &mut dyn Post<Self::Mail>, conn: ConnId);
+    /// See [`Service::on_gone`]: of a connection that belongs to it.
+    fn on_gone(&mut self, out: &mut dyn Post<Self::Mail>, conn: ConnId, ending: Ending);
+    /// See [`Service::on_drain`].
+    fn on_drain(&mut self, out: &mut dyn Post<Self::Mail>);
+    /// See [`Service::is_quiescent`].
+    fn is_quiescent(&self) -> bool;
+    /// See [`Service::on_goodbye`].
+    fn on_goodbye(&mut self, out: &mut dyn Post<Self::Mail>) -> Work;
+}
+
+/// A request as a protocol hears of it.
+#[derive(Debug)]
+pub struct Request<'a> {
+    /// Its head.
+    pub head: &'a RequestHead<'a>,
+    /// Its target, taken apart.
+    pub target: Target<'a>,
+    /// What stands in the path's variable segment, as it came.
+    pub segment: Option<&'a str>,
+    /// It comes from a page that may not open a WebSocket here.
+    pub is_foreign: bool,
+}
+
+/// Why a request of a known path is not served, before its protocol has heard of it or because of what the engine found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Refused {
+    /// 405. The gateway adds `Allow`.
+    Method,
+    /// 401. The gateway adds `WWW-Authenticate`.
+    Unauthorized,
+    /// 403: it needs a token, and none is configured.
+    Forbidden,
+    /// What the engine found while it read the body, or waited for it.
+    Fault(HttpFault),
+}

@@ -1,17 +1,21 @@
-//! Refusals of what the engine found, in the wire codes of the activity relay's table (contract §4).
+//! Answers to what the gateway refuses and what the engine finds, in the codes of the relay's table (contract §4). What is
+//! refused before its path is known has this form, too.
 
 use std::borrow::Cow;
 
 use crate::engine::service::{HttpFault, Response};
 use crate::limits::HEADER_FIELDS_MAX;
-use crate::relay::error::{Code, Refusal};
-use crate::wire::http1::answer::Fields;
+use crate::protocol::Refused;
+use crate::wire::http1::answer::{Fields, json_response};
+
+use super::error::{Code, Refusal};
 
 /// Seconds after which a refused client may come back.
 const RETRY_AFTER: &str = "1";
 
 /// The answer to a request that cannot be served.
-pub(super) fn of_fault(fault: HttpFault) -> Response {
+#[must_use]
+pub fn response(fault: HttpFault) -> Response {
     let refusal = match fault {
         HttpFault::Malformed(rule) => Refusal::new(Code::BadRequest, rule),
         HttpFault::Version => Refusal::new(Code::VersionNotSupported, "HTTP/1.1 and HTTP/1.0 only"),
@@ -35,7 +39,19 @@ pub(super) fn of_fault(fault: HttpFault) -> Response {
     refusal.response(if later { come_back_later() } else { Vec::new() })
 }
 
+/// The answer to a request of a known path that is not served.
+#[must_use]
+pub fn refusal(refused: Refused) -> Response {
+    match refused {
+        Refused::Method => Refusal::new(Code::MethodNotAllowed, "see Allow").response(Vec::new()),
+        Refused::Unauthorized => json_response(401, Vec::new(), &b"{\"error\":\"unauthorized\"}"[..]),
+        Refused::Forbidden => json_response(403, Vec::new(), &b"{\"error\":\"unauthorized\"}"[..]),
+        Refused::Fault(fault) => response(fault),
+    }
+}
+
 /// When a client may come back that is refused for want of room.
-pub(super) fn come_back_later() -> Fields {
+#[must_use]
+pub fn come_back_later() -> Fields {
     vec![("retry-after", Cow::Borrowed(RETRY_AFTER))]
 }
