@@ -4,7 +4,8 @@
 //! of the engine. Each file is a mechanism that judges nothing: what a value means, who may wait for what, and what is said to
 //! whom is its protocol's, which hands in its own types. What only one protocol needs stays in that protocol.
 //!
-//! What follows is for who writes a protocol: a [`Service`] of its own, or a part of the gateway's. Behind each rule stands what
+//! What follows is for who writes a protocol: a [`Protocol`], which the gateway composes with others into the engine's
+//! [`Service`]. Behind each rule stands what
 //! guards it: a test (`file::name`, those with a folder in `tests/`), or an assertion of debug builds in its own words.
 //!
 //! # Input, answers, pushes
@@ -36,6 +37,21 @@
 //! - [`Outbox::push_always`] has no bound: who uses it bounds what it sends, or counts it elsewhere.
 //!   [`Outbox::queued_bytes`] counts everything unsent: also heads, pongs and heartbeats, which no push of the service has
 //!   brought, so it is never a measure of one's own pushes; [`Outbox::unsent`] tells them apart, for their mark is 0.
+//!
+//! # Whose connection it is
+//!
+//! - A protocol brings its paths ([`Protocol::paths`]), each method with who may ask ([`routes::Auth`]); what it hears of is known
+//!   and permitted. What stands in a variable segment comes as it was sent, still encoded.
+//!   `engine/three::a_path_says_who_may_ask`.
+//! - A connection belongs to one protocol from its request on, and every call about it goes there and nowhere else. The next
+//!   request of a kept connection may be for another: keep nothing of an HTTP connection beyond its answer. Its end is told to the
+//!   protocol it asked last, to none if it asked the gateway. `engine/three::each_protocol_hears_its_own_connections_only`,
+//!   `engine/three::a_kept_connection_belongs_to_the_protocol_it_asked_last`.
+//! - What is refused once the path is known has the protocol's own form ([`Protocol::refusal`]), also where the engine finds it in a
+//!   body; what is refused before that has the gateway's.
+//!   `engine/three::what_the_engine_refuses_has_the_form_of_its_protocol_and_the_fields_of_its_request`.
+//! - Lanes and turns are shared: a protocol that never rests keeps the core from sleeping, and one that is never quiescent makes
+//!   the drain of all fail. `engine/three::a_drain_ends_all_three`.
 //!
 //! # A turn
 //!

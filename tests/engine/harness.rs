@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use aep_relay::engine::service::{CoreId, Service};
 use aep_relay::engine::{Engine, EngineConfig, Outcome};
 use aep_relay::limits::Limits;
 use aep_relay::ops::metrics::{CoreMetrics, Metrics};
@@ -29,14 +30,31 @@ pub fn start(cores: usize) -> Server {
 pub fn start_with(cores: usize, change: impl FnOnce(&mut Limits, &mut Settings)) -> Server {
     let (mut limits, mut settings) = (Limits::default(), Settings::default());
     change(&mut limits, &mut settings);
-    let metrics = Metrics::new(cores);
     let cuts = settings.cuts.clone();
+    let server = serve(cores, limits, &Metrics::new(cores), |_| Demo::new(settings.clone()));
+    server.counting(cuts)
+}
+
+/// An engine with services of one's own.
+pub fn serve<S: Service + Send + 'static>(
+    cores: usize,
+    limits: Limits,
+    metrics: &Metrics,
+    service: impl FnMut(CoreId) -> S,
+) -> Server {
     let config = EngineConfig { address: "127.0.0.1:0".parse().unwrap(), cores, limits };
-    let engine = Engine::start(config, &metrics, |_| Demo::new(settings.clone())).unwrap();
-    Server { address: engine.address(), engine: Some(engine), metrics, cuts }
+    let engine = Engine::start(config, metrics, service).unwrap();
+    let address = engine.address();
+    Server { address, engine: Some(engine), metrics: metrics.clone(), cuts: Arc::default() }
 }
 
 impl Server {
+    /// The same with that count of consumers cut.
+    fn counting(mut self, cuts: Arc<AtomicUsize>) -> Self {
+        self.cuts = cuts;
+        self
+    }
+
     pub fn client(&self) -> Client {
         let stream = TcpStream::connect(self.address).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();

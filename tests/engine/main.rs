@@ -15,5 +15,6 @@ mod harness;
 mod http;
 mod service;
 mod streams;
+mod three;
 mod traps;
 mod websocket;
