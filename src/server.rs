@@ -1,6 +1,6 @@
 //! The composition root: builds the floors, starts the cores, and stops them in order. It alone knows everybody.
 //!
-//! Start: configuration → what all cores share → listening cores, each with a gateway in front of a relay → signals →
+//! Start: configuration → what all cores share → the port → cores, each with a gateway in front of a relay → signals →
 //! the boot line. Stop: a signal → the engine drains (`engine/drain.rs` holds the order) → exit status.
 
 use std::process::ExitCode;
@@ -51,7 +51,8 @@ fn start(config: Config) -> Result<Running, StartError> {
     let shared = Arc::new(Shared::new(limits.clone(), cores, control));
     let exposition = serves_metrics.then(|| metrics.clone());
     let gateway = Arc::new(GatewayConfig { access, origins, hosts, exposition });
-    let engine = Engine::start(EngineConfig { address, cores, limits }, &metrics, |core: CoreId| {
+    let bound = Engine::bind(EngineConfig { address, cores, limits }, &metrics)?;
+    let engine = bound.start(|core: CoreId| {
         let metrics = metrics.core(usize::from(core.0));
         let relay = Relay::new(core, Arc::clone(&shared), metrics);
         Gateway::new(Arc::clone(&gateway), Protocols::new(relay, Absent, Absent))

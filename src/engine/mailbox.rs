@@ -21,6 +21,7 @@ use std::vec;
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use mio::Waker;
 
+use crate::engine::post::Poster;
 use crate::engine::service::{CoreId, Mail};
 
 /// What every core can see of each other core.
@@ -28,8 +29,8 @@ use crate::engine::service::{CoreId, Mail};
 pub(super) struct Bell {
     waker: Waker,
     sleeping: AtomicBool,
-    ingest_bytes: AtomicUsize,
-    fanout_bytes: AtomicUsize,
+    pub(super) ingest_bytes: AtomicUsize,
+    pub(super) fanout_bytes: AtomicUsize,
 }
 
 impl Bell {
@@ -98,31 +99,42 @@ struct Outgoing<M> {
 
 /// Mail with the weight it was counted with: whatever it weighs when it is taken out, that much is counted off.
 #[derive(Debug)]
-struct Weighed<M> {
-    mail: M,
-    bytes: usize,
+pub(super) struct Weighed<M> {
+    pub(super) mail: M,
+    pub(super) bytes: usize,
 }
 
+/// What a channel carries.
 #[derive(Debug)]
-enum Bag<M> {
+pub(super) enum Bag<M> {
+    /// Mail, from that core.
     Mail(CoreId, Vec<Weighed<M>>),
+    /// Nothing more from one core.
     End,
 }
 
-/// A mailbox for each bell's core, all connected with each other.
-pub(super) fn mailboxes<M: Mail>(bells: &Arc<[Bell]>) -> Vec<Mailbox<M>> {
-    let ingest = lanes(bells.len());
-    let fanout = lanes(bells.len());
+/// Into one lane of each core.
+pub(super) type Senders<M> = Arc<[Sender<Bag<M>>]>;
+
+/// A mailbox for each bell's core, all connected with each other; and a poster for threads that are no cores, which have room for
+/// so many bytes in each ingest lane.
+pub(super) fn mailboxes<M: Mail>(bells: &Arc<[Bell]>, ingest_bytes_max: usize) -> (Vec<Mailbox<M>>, Poster<M>) {
+    let (to_ingest, ingest) = lanes(bells.len());
+    let (to_fanout, fanout) = lanes(bells.len());
     let cores = (0..).map(CoreId);
     let both = ingest.into_iter().zip(fanout);
-    cores.zip(both).map(|(core, (ingest, fanout))| Mailbox { core, bells: bells.clone(), ingest, fanout }).collect()
+    let mailboxes =
+        cores.zip(both).map(|(core, (ingest, fanout))| Mailbox { core, bells: bells.clone(), ingest, fanout });
+    (mailboxes.collect(), Poster::new(bells.clone(), to_ingest, to_fanout, ingest_bytes_max))
 }
 
-fn lanes<M>(cores: usize) -> Vec<Lane<M>> {
+/// The senders into each core's lane, and the ends of each core.
+fn lanes<M>(cores: usize) -> (Senders<M>, Vec<Lane<M>>) {
     let (senders, receivers): (Vec<_>, Vec<_>) = (0..cores).map(|_| unbounded()).unzip();
     let outgoing =
         || senders.iter().map(|channel| Outgoing { channel: channel.clone(), filling: Vec::new() }).collect();
-    receivers.into_iter().map(|incoming| Lane { outgoing: outgoing(), incoming, open: None }).collect()
+    let lanes = receivers.into_iter().map(|incoming| Lane { outgoing: outgoing(), incoming, open: None }).collect();
+    (senders.into(), lanes)
 }
 
 impl<M: Mail> Mailbox<M> {
@@ -298,7 +310,7 @@ mod tests {
         let polls: Vec<Poll> = (0..2).map(|_| Poll::new().unwrap()).collect();
         let bells: Arc<[Bell]> =
             polls.iter().map(|poll| Bell::new(Waker::new(poll.registry(), Token(0)).unwrap())).collect();
-        (polls, mailboxes(&bells))
+        (polls, mailboxes(&bells, 1000).0)
     }
 
     const ONE: CoreId = CoreId(1);

@@ -26,7 +26,7 @@
 //!
 //! `core.rs` has the turn; `input.rs` and `flush.rs` the two directions; `http.rs`, `websocket.rs` and `event_stream.rs` what
 //! connections speak, without sockets; `blocks.rs` and `write_queue.rs` how one copy of an event reaches a thousand
-//! consumers; `receiving.rs` who may send how much, and how slowly; `pacing.rs` who has to wait for whom; `drain.rs` the end.
+//! consumers; `post.rs` how other threads send mail; `receiving.rs` who may send how much, and how slowly; `pacing.rs` who has to wait for whom; `drain.rs` the end.
 
 mod accept;
 mod blocks;
@@ -43,12 +43,14 @@ mod listener;
 mod mailbox;
 mod outbox;
 mod pacing;
+mod post;
 mod process;
 mod reached;
 mod receiving;
 mod reception;
 pub mod service;
 mod socket;
+mod thread;
 mod token;
 mod websocket;
 mod write_queue;
@@ -57,18 +59,21 @@ use std::fmt;
 use std::io::Error;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::thread::{self, JoinHandle};
+use std::thread::JoinHandle;
 
+use ::mio::net::TcpListener;
 use ::mio::{Poll, Waker};
 use crossbeam_channel::unbounded;
 
 pub use drain::Outcome;
+pub use post::Poster;
+pub use thread::spawn;
 
 use self::accept::Handover;
 use self::core::{Clock, Core, Parts};
-use self::mailbox::Bell;
+use self::mailbox::{Bell, Mailbox};
 use self::process::Process;
-use self::service::{CoreId, Service};
+use self::service::{CoreId, Mail, Service};
 use crate::limits::Limits;
 use crate::ops::metrics::Metrics;
 
@@ -130,19 +135,74 @@ impl fmt::Display for StartError {
 
 impl std::error::Error for StartError {}
 
-impl Engine {
-    /// Takes the port and starts a thread per core, each with a service of its own. When this returns, clients are served.
+/// An engine that has its port and no services yet: nobody is accepted, but its mailboxes take mail.
+#[derive(Debug)]
+pub struct Bound<M> {
+    address: SocketAddr,
+    process: Arc<Process>,
+    resources: Vec<Resources<M>>,
+    poster: Poster<M>,
+    metrics: Metrics,
+}
+
+/// What one core is made of.
+#[derive(Debug)]
+struct Resources<M> {
+    poll: Poll,
+    listener: TcpListener,
+    mailbox: Mailbox<M>,
+}
+
+impl<M: Mail> Bound<M> {
+    /// Where it will serve clients. The kernel lets them wait from now on.
+    #[must_use]
+    pub const fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// What threads that are no cores send mail with, before the start and after it. What comes before waits for it.
+    #[must_use]
+    pub fn poster(&self) -> Poster<M> {
+        self.poster.clone()
+    }
+
+    /// Starts a thread per core, each with a service of its own. When this returns, clients are served.
     ///
     /// # Errors
     /// See [`StartError`]. Cores that have started by then go on until the process ends.
+    pub fn start<S: Service<Mail = M> + Send + 'static>(
+        self,
+        mut service: impl FnMut(CoreId) -> S,
+    ) -> Result<Engine, StartError> {
+        let Self { address, process, resources, metrics, .. } = self;
+        let cores = resources.len();
+        let (to, incoming): (Vec<_>, Vec<_>) = (0..cores).map(|_| unbounded()).unzip();
+        let clock = Clock::start();
+        let mut ready = Vec::with_capacity(cores);
+        for (core, (resources, incoming)) in (0..).map(CoreId).zip(resources.into_iter().zip(incoming)) {
+            let Resources { poll, listener, mailbox } = resources;
+            let handover = Handover { to: to.clone(), incoming };
+            let metrics = metrics.core(usize::from(core.0));
+            let process = process.clone();
+            let parts = Parts { core, poll, listener, process, mailbox, handover, metrics, clock };
+            ready.push(Core::new(parts, service(core)).map_err(StartError::Core)?);
+        }
+        let spawn = |(index, core)| thread::spawn(format!("core-{index}"), move || run(core));
+        let threads = ready.into_iter().enumerate().map(spawn).collect::<Result<Vec<_>, Error>>();
+        let threads = threads.map_err(|error| StartError::Thread(cores, error))?;
+        Ok(Engine { address, process, threads })
+    }
+}
+
+impl Engine {
+    /// Takes the port, and what every core needs.
+    ///
+    /// # Errors
+    /// See [`StartError`].
     ///
     /// # Panics
     /// With no core, or more than [`crate::limits::CORES_MAX`].
-    pub fn start<S: Service + Send + 'static>(
-        config: EngineConfig,
-        metrics: &Metrics,
-        mut service: impl FnMut(CoreId) -> S,
-    ) -> Result<Self, StartError> {
+    pub fn bind<M: Mail>(config: EngineConfig, metrics: &Metrics) -> Result<Bound<M>, StartError> {
         let cores = config.cores;
         let (address, listeners) =
             listener::bind(config.address, cores).map_err(|error| StartError::Listen(config.address, error))?;
@@ -151,21 +211,25 @@ impl Engine {
         let bells: Arc<[Bell]> = bells.collect::<Result<Vec<_>, Error>>().map_err(StartError::Core)?.into();
         let throttle = pacing::throttle(&config.limits);
         let process = Arc::new(Process::new(config.limits, bells.clone(), throttle));
-        let (to, incoming): (Vec<_>, Vec<_>) = (0..cores).map(|_| unbounded()).unzip();
-        let clock = Clock::start();
-        let resources = polls.into_iter().zip(listeners).zip(mailbox::mailboxes(&bells)).zip(incoming);
-        let mut ready = Vec::with_capacity(cores);
-        for (core, (((poll, listener), mailbox), incoming)) in (0..).map(CoreId).zip(resources) {
-            let handover = Handover { to: to.clone(), incoming };
-            let metrics = metrics.core(usize::from(core.0));
-            let process = process.clone();
-            let parts = Parts { core, poll, listener, process, mailbox, handover, metrics, clock };
-            ready.push(Core::new(parts, service(core)).map_err(StartError::Core)?);
-        }
-        let spawn = |(index, core)| thread::Builder::new().name(format!("core-{index}")).spawn(move || run(core));
-        let threads = ready.into_iter().enumerate().map(spawn).collect::<Result<Vec<_>, Error>>();
-        let threads = threads.map_err(|error| StartError::Thread(cores, error))?;
-        Ok(Self { address, process, threads })
+        let (mailboxes, poster) = mailbox::mailboxes(&bells, process.limits.stage_bytes());
+        let resources = polls.into_iter().zip(listeners).zip(mailboxes);
+        let resources = resources.map(|((poll, listener), mailbox)| Resources { poll, listener, mailbox }).collect();
+        Ok(Bound { address, process, resources, poster, metrics: metrics.clone() })
+    }
+
+    /// [`Engine::bind`] and [`Bound::start`] in one, where no other thread sends mail.
+    ///
+    /// # Errors
+    /// See [`StartError`].
+    ///
+    /// # Panics
+    /// As [`Engine::bind`].
+    pub fn start<S: Service + Send + 'static>(
+        config: EngineConfig,
+        metrics: &Metrics,
+        service: impl FnMut(CoreId) -> S,
+    ) -> Result<Self, StartError> {
+        Self::bind(config, metrics)?.start(service)
     }
 
     /// Where it listens.
@@ -189,20 +253,8 @@ impl Engine {
     }
 }
 
-/// A core's thread. A core that cannot go on takes the process with it: its listener would go on taking clients, and its
-/// sessions would be a black hole for everybody else.
+/// A core's thread.
 fn run<S: Service>(core: Core<S>) -> Outcome {
-    let guard = AbortOnPanic;
     // As a panic, since its message is waited for before the end; the log's lines are not.
-    let outcome = core.run().unwrap_or_else(|error| panic!("the poll of a core failed: {error}"));
-    std::mem::forget(guard);
-    outcome
-}
-
-struct AbortOnPanic;
-
-impl Drop for AbortOnPanic {
-    fn drop(&mut self) {
-        std::process::abort();
-    }
+    core.run().unwrap_or_else(|error| panic!("the poll of a core failed: {error}"))
 }

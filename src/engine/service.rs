@@ -29,6 +29,11 @@ pub struct ConnId {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct CoreId(pub u16);
 
+impl CoreId {
+    /// No core: who mail is from that a thread sent which is none.
+    pub const OUTSIDE: Self = Self(u16::MAX);
+}
+
 /// One protocol, or a set of them, on one core.
 pub trait Service {
     /// What services of different cores send one another.

@@ -6,7 +6,7 @@
 //! count: `core.metrics.events_in.add(n)`. Nothing else is to be registered.
 //!
 //! Each core has its own [`CoreMetrics`] and is the only one to write it, so counting is a plain load and store and no
-//! core ever waits for another's cache line. A scrape adds the cores up; only connections are also told apart by core,
+//! core ever waits for another's cache line. So has each thread that is no core, by its name. A scrape adds them up; only connections are also told apart by core,
 //! since balance over cores is what an operator looks for there.
 //!
 //! Invariants: labels are enums of ours and never a client's text, so the number of lines is fixed by the table and
@@ -116,35 +116,52 @@ struct Row {
     value: fn(&CoreMetrics) -> &dyn Value,
 }
 
-/// The metrics of the process: those of each core.
+/// The metrics of the process: those of each core, and of each thread that is none.
 #[derive(Debug, Clone)]
 pub struct Metrics {
-    cores: Arc<[Arc<CoreMetrics>]>,
+    /// Of the cores, then of the threads.
+    sets: Arc<[Arc<CoreMetrics>]>,
+    cores: usize,
+    threads: Arc<[&'static str]>,
 }
 
 impl Metrics {
     /// Metrics for that many cores, all at 0.
     #[must_use]
     pub fn new(cores: usize) -> Self {
-        Self { cores: (0..cores).map(|_| Arc::default()).collect() }
+        Self::with_threads(cores, &[])
+    }
+
+    /// The same, and a set for each of these threads, by its name.
+    #[must_use]
+    pub fn with_threads(cores: usize, threads: &[&'static str]) -> Self {
+        let sets = (0..cores + threads.len()).map(|_| Arc::default()).collect();
+        Self { sets, cores, threads: threads.into() }
+    }
+
+    /// The set that the thread of that name counts in; one that does not exist counts where nobody looks.
+    #[must_use]
+    pub fn thread(&self, name: &str) -> Arc<CoreMetrics> {
+        let place = self.threads.iter().position(|thread| *thread == name);
+        place.and_then(|place| self.sets.get(self.cores + place)).cloned().unwrap_or_default()
     }
 
     /// The set that the core counts in; a core that does not exist counts where nobody looks.
     #[must_use]
     pub fn core(&self, index: usize) -> Arc<CoreMetrics> {
-        self.cores.get(index).cloned().unwrap_or_default()
+        self.sets.get(..self.cores).and_then(|cores| cores.get(index)).cloned().unwrap_or_default()
     }
 
     /// Everything as text of [`CONTENT_TYPE`].
     #[must_use]
     pub fn exposition(&self) -> String {
-        exposition::encode(&self.cores)
+        exposition::encode(&self.sets, self.cores)
     }
 
-    /// The sum of one value over all cores: `metrics.sum(|core| core.sessions.value())`.
+    /// The sum of one value over all sets: `metrics.sum(|core| core.sessions.value())`.
     #[must_use]
     pub fn sum(&self, value: impl Fn(&CoreMetrics) -> u64) -> u64 {
-        self.cores.iter().map(|core| value(core)).sum()
+        self.sets.iter().map(|set| value(set)).sum()
     }
 }
 
@@ -219,5 +236,21 @@ mod tests {
         let before = metrics.exposition();
         metrics.core(1).turns.increment();
         assert_eq!(metrics.exposition(), before);
+    }
+
+    #[test]
+    fn a_thread_has_a_set_of_its_own_which_is_added_up_and_no_core() {
+        let metrics = Metrics::with_threads(1, &["first", "second"]);
+        let lines = Metrics::new(1).exposition();
+        assert_eq!(metrics.exposition(), lines);
+        metrics.core(0).events_in.add(1);
+        metrics.thread("first").events_in.add(2);
+        metrics.thread("second").events_in.add(4);
+        metrics.thread("third").events_in.add(8);
+        metrics.core(1).events_in.add(16);
+        assert_eq!(metrics.sum(|set| set.events_in.value()), 7);
+        assert_eq!(metrics.thread("second").events_in.value(), 4);
+        assert!(metrics.exposition().contains("aep_relay_events_in_total 7\n"));
+        assert_eq!(metrics.exposition().lines().count(), lines.lines().count());
     }
 }

@@ -83,6 +83,10 @@
 //! - Mail of one lane from one core to another arrives in the order it was sent, to the own core as well. There is no order
 //!   between the lanes, nor between mail to the own core and a call that does the same at once: who shortens that way
 //!   takes it for all mail that has to stay in order. `mailbox::mail_keeps_its_order_and_its_end`.
+//! - A thread that is no core sends with a [`Poster`], handed out before the cores start; such mail is from [`CoreId::OUTSIDE`], and
+//!   what comes before the start waits for it, as clients do. It asks for room as everybody does. Its order is the thread's, within
+//!   a lane. Such a thread is started with [`spawn`]: a panic on it ends the process. No lane's end waits for it: who needs its
+//!   answer is not quiescent before that has come. `engine/posts::*`.
 //! - It is counted with the weight it had when it was sent; [`Mail::weight`] is asked once.
 //!   `mailbox::mail_leaves_with_the_weight_it_came_with`.
 //!
@@ -120,6 +124,9 @@
 //! - A service that is never quiescent, or never idle, makes the drain fail at its time. What is then queued is lost, and
 //!   `on_gone` does not come.
 //!
+//! [`CoreId::OUTSIDE`]: crate::engine::service::CoreId::OUTSIDE
+//! [`Poster`]: crate::engine::Poster
+//! [`spawn`]: crate::engine::spawn
 //! [`ConnId`]: crate::engine::service::ConnId
 //! [`Flow::Park`]: crate::engine::service::Flow::Park
 //! [`Lane`]: crate::engine::service::Lane

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use aep_relay::engine::service::{CoreId, Service};
-use aep_relay::engine::{Engine, EngineConfig, Outcome};
+use aep_relay::engine::service::{CoreId, Mail, Service};
+use aep_relay::engine::{Bound, Engine, EngineConfig, Outcome};
 use aep_relay::limits::Limits;
 use aep_relay::ops::metrics::{CoreMetrics, Metrics};
 
@@ -42,8 +42,21 @@ pub fn serve<S: Service + Send + 'static>(
     metrics: &Metrics,
     service: impl FnMut(CoreId) -> S,
 ) -> Server {
-    let config = EngineConfig { address: "127.0.0.1:0".parse().unwrap(), cores, limits };
-    let engine = Engine::start(config, metrics, service).unwrap();
+    run(bind(cores, limits, metrics), metrics, service)
+}
+
+/// An engine that has its port and no services.
+pub fn bind<M: Mail>(cores: usize, limits: Limits, metrics: &Metrics) -> Bound<M> {
+    Engine::bind(EngineConfig { address: "127.0.0.1:0".parse().unwrap(), cores, limits }, metrics).unwrap()
+}
+
+/// Starts it.
+pub fn run<S: Service + Send + 'static>(
+    bound: Bound<S::Mail>,
+    metrics: &Metrics,
+    service: impl FnMut(CoreId) -> S,
+) -> Server {
+    let engine = bound.start(service).unwrap();
     let address = engine.address();
     Server { address, engine: Some(engine), metrics: metrics.clone(), cuts: Arc::default() }
 }
@@ -56,11 +69,7 @@ impl Server {
     }
 
     pub fn client(&self) -> Client {
-        let stream = TcpStream::connect(self.address).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        stream.set_write_timeout(Some(PATIENCE)).unwrap();
-        stream.set_nodelay(true).unwrap();
-        Client { stream, buffer: Vec::new() }
+        Client::to(self.address)
     }
 
     /// A client whose event stream is open.
@@ -144,6 +153,14 @@ pub struct Client {
 }
 
 impl Client {
+    pub fn to(address: SocketAddr) -> Self {
+        let stream = TcpStream::connect(address).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_write_timeout(Some(PATIENCE)).unwrap();
+        stream.set_nodelay(true).unwrap();
+        Self { stream, buffer: Vec::new() }
+    }
+
     pub fn send(&mut self, bytes: impl AsRef<[u8]>) {
         self.stream.write_all(bytes.as_ref()).unwrap();
     }

@@ -41,6 +41,8 @@ pub struct Settings {
     pub told: Arc<Mutex<Vec<Told>>>,
     /// No ingest mail is taken.
     pub takes_no_ingest: Arc<AtomicBool>,
+    /// The numbered letters of all cores.
+    pub numbered: Arc<Mutex<Vec<(CoreId, Numbered)>>>,
     /// How long after an overflow the next turn came, milliseconds and one; 0 before.
     pub turn_after_overflow: Arc<AtomicU64>,
 }
@@ -73,6 +75,7 @@ impl Default for Settings {
             dues: Arc::default(),
             told: Arc::default(),
             takes_no_ingest: Arc::default(),
+            numbered: Arc::default(),
             turn_after_overflow: Arc::default(),
         }
     }
@@ -101,12 +104,25 @@ pub enum Letter {
     Admit(Arc<[u8]>),
     /// To every core.
     Deliver(Arc<[u8]>),
+    /// Of a thread that is no core.
+    Numbered(Numbered),
 }
+
+/// A numbered letter, and the lane it was sent in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Numbered {
+    pub ingest: bool,
+    pub number: usize,
+}
+
+/// What a numbered letter weighs.
+pub const NUMBERED_BYTES: usize = 100;
 
 impl Mail for Letter {
     fn weight(&self) -> usize {
         match self {
             Self::Admit(event) | Self::Deliver(event) => event.len(),
+            Self::Numbered(_) => NUMBERED_BYTES,
         }
     }
 }
@@ -311,8 +327,10 @@ impl Service for Demo {
         Admits::Everything
     }
 
-    fn on_mail(&mut self, out: Out<'_>, _from: CoreId, mail: Letter) {
+    fn on_mail(&mut self, out: Out<'_>, from: CoreId, mail: Letter) {
+        assert_eq!(from == CoreId::OUTSIDE, matches!(mail, Letter::Numbered(_)));
         match mail {
+            Letter::Numbered(letter) => self.settings.numbered.lock().unwrap().push((out.out().core(), letter)),
             Letter::Admit(event) => {
                 for core in (0..out.out().cores()).map(|core| CoreId(core as u16)) {
                     out.mail_fanout(core, Letter::Deliver(event.clone()));

@@ -22,9 +22,9 @@ const BY_CORE: &str = "connections";
 const LOG_LINES_DROPPED: (&str, &str) =
     ("log_lines_dropped", "Lines left out of the log because nobody read those before.");
 
-pub(super) fn encode(cores: &Arc<[Arc<CoreMetrics>]>) -> String {
+pub(super) fn encode(sets: &Arc<[Arc<CoreMetrics>]>, cores: usize) -> String {
     let mut registry = Registry::with_prefix("aep_relay");
-    registry.register_collector(Box::new(Table { cores: Arc::clone(cores) }));
+    registry.register_collector(Box::new(Table { sets: Arc::clone(sets), cores }));
     let mut exposition = String::new();
     // Writing to a string does not fail, and the table's names are fit for the format (tested beside it).
     let encoded = text::encode(&mut exposition, &registry);
@@ -34,12 +34,14 @@ pub(super) fn encode(cores: &Arc<[Arc<CoreMetrics>]>) -> String {
 
 #[derive(Debug)]
 struct Table {
-    cores: Arc<[Arc<CoreMetrics>]>,
+    sets: Arc<[Arc<CoreMetrics>]>,
+    /// So many of them are cores'.
+    cores: usize,
 }
 
 impl Collector for Table {
     fn encode(&self, mut encoder: DescriptorEncoder) -> fmt::Result {
-        ROWS.iter().try_for_each(|row| encode_row(&mut encoder, row, &self.cores))?;
+        ROWS.iter().try_for_each(|row| encode_row(&mut encoder, row, &self.sets, self.cores))?;
         // The one count that is the process's: any thread may log.
         let (name, help) = LOG_LINES_DROPPED;
         encoder
@@ -48,8 +50,8 @@ impl Collector for Table {
     }
 }
 
-fn encode_row(encoder: &mut DescriptorEncoder<'_>, row: &Row, cores: &[Arc<CoreMetrics>]) -> fmt::Result {
-    let Some(first) = cores.first() else { return Ok(()) };
+fn encode_row(encoder: &mut DescriptorEncoder<'_>, row: &Row, sets: &[Arc<CoreMetrics>], cores: usize) -> fmt::Result {
+    let Some(first) = sets.first() else { return Ok(()) };
     let kind = (row.value)(first).kind();
     let metric_type = match kind {
         Kind::Counter => MetricType::Counter,
@@ -59,7 +61,7 @@ fn encode_row(encoder: &mut DescriptorEncoder<'_>, row: &Row, cores: &[Arc<CoreM
     // A doc comment's text begins with a space.
     let mut metric = encoder.encode_descriptor(row.name, row.help.trim_start(), None, metric_type)?;
     if kind == Kind::Histogram {
-        let mut values: Vec<u64> = sum(row, cores).iter().map(|sample| sample.value).collect();
+        let mut values: Vec<u64> = sum(row, sets).iter().map(|sample| sample.value).collect();
         let seconds = values.pop().unwrap_or(0) as f64 / 1e6;
         let ends = BUCKETS.into_iter().chain([f64::INFINITY]);
         let buckets: Vec<(f64, u64)> = ends.zip(values.iter().copied()).collect();
@@ -74,7 +76,7 @@ fn encode_row(encoder: &mut DescriptorEncoder<'_>, row: &Row, cores: &[Arc<CoreM
         }
     };
     if row.name == BY_CORE {
-        for (core, metrics) in cores.iter().enumerate() {
+        for (core, metrics) in sets.iter().take(cores).enumerate() {
             for sample in (row.value)(metrics).samples() {
                 let mut labels = owned(&sample);
                 labels.push(("core", core.to_string()));
@@ -83,17 +85,17 @@ fn encode_row(encoder: &mut DescriptorEncoder<'_>, row: &Row, cores: &[Arc<CoreM
         }
         return Ok(());
     }
-    for sample in sum(row, cores) {
+    for sample in sum(row, sets) {
         line(&owned(&sample), sample.value)?;
     }
     Ok(())
 }
 
-/// The row's samples, each added up over the cores.
-fn sum(row: &Row, cores: &[Arc<CoreMetrics>]) -> Vec<Sample> {
-    let mut cores = cores.iter().map(|core| (row.value)(core).samples());
-    let mut total = cores.next().unwrap_or_default();
-    for samples in cores {
+/// The row's samples, each added up over all sets.
+fn sum(row: &Row, sets: &[Arc<CoreMetrics>]) -> Vec<Sample> {
+    let mut sets = sets.iter().map(|set| (row.value)(set).samples());
+    let mut total = sets.next().unwrap_or_default();
+    for samples in sets {
         for (sum, sample) in total.iter_mut().zip(samples) {
             sum.value = sum.value.wrapping_add(sample.value);
         }
