@@ -181,7 +181,7 @@ fn play(client: &mut TcpStream, hops: u64, letters: u64, mode: Mode) -> Duration
 fn hop(criterion: &mut Criterion) {
     let metrics = Metrics::new(2);
     let config = EngineConfig { address: "127.0.0.1:0".parse().unwrap(), cores: 2, limits: Limits::default() };
-    let engine = Engine::start(config, &metrics, |_| Player::default()).unwrap();
+    let engine = Engine::bind(config, &metrics).unwrap().start(|_| Player::default()).unwrap();
     let mut client = TcpStream::connect(engine.address()).unwrap();
     client.set_nodelay(true).unwrap();
     let mut group = criterion.benchmark_group("mailbox hop");

@@ -321,7 +321,7 @@ impl<M: Mail> Io<M> {
             debug_assert!(false, "a request is answered once");
             return;
         };
-        let fields = [self.answered(terms.as_ref(), 101), &upgrade.fields];
+        let fields = self.answered(terms.as_ref(), 101);
         self.queue_head(id, |out| encode_switch_to_websocket(out, &upgrade.accept, date, fields));
         self.become_half(id, Half::WebSocket(WebSocket::new(upgrade, now)));
         self.set_deadline(id, now.after(upgrade.ping_interval.min(upgrade.silence_max)));

@@ -26,7 +26,8 @@
 //!
 //! `core.rs` has the turn; `input.rs` and `flush.rs` the two directions; `http.rs`, `websocket.rs` and `event_stream.rs` what
 //! connections speak, without sockets; `blocks.rs` and `write_queue.rs` how one copy of an event reaches a thousand
-//! consumers; `post.rs` how other threads send mail; `receiving.rs` who may send how much, and how slowly; `pacing.rs` who has to wait for whom; `drain.rs` the end.
+//! consumers; `post.rs` how other threads send mail; `receiving.rs` who may send how much, and how slowly; `pacing.rs` who has
+//! to wait for whom; `drain.rs` the end.
 
 mod accept;
 mod blocks;
@@ -215,21 +216,6 @@ impl Engine {
         let resources = polls.into_iter().zip(listeners).zip(mailboxes);
         let resources = resources.map(|((poll, listener), mailbox)| Resources { poll, listener, mailbox }).collect();
         Ok(Bound { address, process, resources, poster, metrics: metrics.clone() })
-    }
-
-    /// [`Engine::bind`] and [`Bound::start`] in one, where no other thread sends mail.
-    ///
-    /// # Errors
-    /// See [`StartError`].
-    ///
-    /// # Panics
-    /// As [`Engine::bind`].
-    pub fn start<S: Service + Send + 'static>(
-        config: EngineConfig,
-        metrics: &Metrics,
-        service: impl FnMut(CoreId) -> S,
-    ) -> Result<Self, StartError> {
-        Self::bind(config, metrics)?.start(service)
     }
 
     /// Where it listens.

@@ -149,8 +149,6 @@ pub enum Verdict {
 pub struct WebSocketUpgrade {
     /// `Sec-WebSocket-Accept`.
     pub accept: [u8; 28],
-    /// Further response fields.
-    pub fields: Fields,
     /// Bytes of one message; over it close code 1009.
     pub message_bytes_max: usize,
     /// Bytes of the first message, if that is less; over it the service hears [`Message::TooLarge`].

@@ -229,7 +229,6 @@ mod tests {
     fn websocket_for(message_bytes_max: usize) -> WebSocket {
         let upgrade = WebSocketUpgrade {
             accept: [b'x'; 28],
-            fields: Vec::new(),
             message_bytes_max,
             first_message_bytes_max: message_bytes_max / 2,
             ping_interval: Duration::from_secs(30),

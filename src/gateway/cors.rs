@@ -45,7 +45,7 @@ impl Cors {
     /// The answer to `OPTIONS`. A foreign origin is told no method and no header.
     pub(super) fn preflight(&self, allow: String, head: &RequestHead<'_>) -> Response {
         let mut fields = Vec::new();
-        if !self.depends_on_origin() || only_origin(head).is_some_and(|origin| self.origins.allows(origin)) {
+        if self.allows(head) {
             fields.push(("access-control-allow-methods", Cow::Owned(allow.clone())));
             fields.push(("access-control-allow-headers", Cow::Borrowed(ALLOW_HEADERS)));
             fields.push(("access-control-max-age", Cow::Borrowed(MAX_AGE)));
@@ -57,10 +57,12 @@ impl Cors {
     /// Whether a request may be made that CORS does not hold back: one that changes something, which a browser sends and only
     /// hides the answer of, or an upgrade. No `Origin` is no browser; otherwise exactly one, and allowed.
     pub(super) fn admits(&self, head: &RequestHead<'_>) -> bool {
-        if !self.depends_on_origin() || head.field("origin").is_none() {
-            return true;
-        }
-        only_origin(head).is_some_and(|origin| self.origins.allows(origin))
+        head.field("origin").is_none() || self.allows(head)
+    }
+
+    /// Whether a page may read the answer to its request.
+    fn allows(&self, head: &RequestHead<'_>) -> bool {
+        !self.depends_on_origin() || only_origin(head).is_some_and(|origin| self.origins.allows(origin))
     }
 }
 

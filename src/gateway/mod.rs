@@ -53,21 +53,20 @@ pub struct GatewayConfig {
 
 /// The gateway of one core, in front of its protocols.
 #[derive(Debug)]
-pub struct Gateway<A, B = Absent, C = Absent> {
+pub struct Gateway<A, B, C> {
     config: Arc<GatewayConfig>,
     cors: Cors,
     protocols: Protocols<A, B, C>,
 }
 
-/// What a request is for: the gateway's own, or a protocol's.
+/// Who answers a request: the gateway, or a protocol.
 #[derive(Debug, Clone, Copy)]
-enum Asked<E> {
+enum Handler<E> {
     Own(routes::Endpoint),
     Protocol(E),
 }
 
-/// What the tables make of a request.
-type Found<'a, A, B, C> = Match<'a, Asked<EndpointOf<A, B, C>>>;
+type HandlerOf<A, B, C> = Handler<EndpointOf<A, B, C>>;
 
 impl<A: Protocol, B: Protocol, C: Protocol> Gateway<A, B, C> {
     /// The gateway of a core.
@@ -77,10 +76,10 @@ impl<A: Protocol, B: Protocol, C: Protocol> Gateway<A, B, C> {
         Self { config, cors, protocols }
     }
 
-    fn find<'a>(&self, path: &'a str, method: &str) -> Option<Found<'a, A, B, C>> {
+    fn find<'a>(&self, path: &'a str, method: &str) -> Option<Match<'a, HandlerOf<A, B, C>>> {
         match routes::find(path, method, self.config.exposition.is_some()) {
-            Some(found) => Some(found.map(Asked::Own)),
-            None => self.protocols.find(path, method).map(|found| found.map(Asked::Protocol)),
+            Some(found) => Some(found.map(Handler::Own)),
+            None => self.protocols.find(path, method).map(|found| found.map(Handler::Protocol)),
         }
     }
 
@@ -108,8 +107,8 @@ impl<A: Protocol, B: Protocol, C: Protocol> Gateway<A, B, C> {
         &self,
         head: &RequestHead<'_>,
         target: Target<'_>,
-        found: Option<Route<Asked<EndpointOf<A, B, C>>>>,
-    ) -> Result<Asked<EndpointOf<A, B, C>>, Response> {
+        route: Option<Route<HandlerOf<A, B, C>>>,
+    ) -> Result<HandlerOf<A, B, C>, Response> {
         let refused = |code, detail: &'static str| Err(Refusal::new(code, detail).response(Vec::new()));
         if !self.is_for_us(head) {
             return refused(Code::Misdirected, "AEP_HOSTS: requests for this host are not served");
@@ -117,13 +116,13 @@ impl<A: Protocol, B: Protocol, C: Protocol> Gateway<A, B, C> {
         if !matches!(head.method, "GET" | "HEAD" | "OPTIONS") && !self.cors.admits(head) {
             return refused(Code::ForbiddenOrigin, "AEP_ORIGINS: pages of this origin may not change anything");
         }
-        match found {
+        match route {
             None => refused(Code::NotFound, "no such path"),
             Some(Route::Preflight(allow)) => Err(self.cors.preflight(allow, head)),
             Some(Route::NotAllowed(allow)) => {
                 Err(self.refuse(target.path, Refused::Method, ("allow", Cow::Owned(allow))))
             }
-            Some(Route::To(auth, asked)) => match auth {
+            Some(Route::To(auth, handler)) => match auth {
                 Auth::TokenOrForbidden if !self.config.access.control_enabled() => {
                     Err(self.answer_to(target.path, Refused::Forbidden))
                 }
@@ -131,7 +130,7 @@ impl<A: Protocol, B: Protocol, C: Protocol> Gateway<A, B, C> {
                     let scheme = ("www-authenticate", Cow::Borrowed("Bearer"));
                     Err(self.refuse(target.path, Refused::Unauthorized, scheme))
                 }
-                Auth::Open | Auth::Own | Auth::Token | Auth::TokenOrForbidden => Ok(asked),
+                Auth::Open | Auth::Own | Auth::Token | Auth::TokenOrForbidden => Ok(handler),
             },
         }
     }
@@ -183,11 +182,11 @@ impl<A: Protocol, B: Protocol, C: Protocol> Service for Gateway<A, B, C> {
             None => (None, None),
         };
         match self.admit(head, target, route) {
-            Ok(Asked::Protocol(endpoint)) => {
+            Ok(Handler::Protocol(endpoint)) => {
                 let request = Request { head, target, segment, is_foreign: !self.cors.admits(head) };
                 self.protocols.on_request(out, conn, endpoint, &request)
             }
-            Ok(Asked::Own(endpoint)) => {
+            Ok(Handler::Own(endpoint)) => {
                 self.protocols.release(conn);
                 Verdict::Respond(match endpoint {
                     routes::Endpoint::Health => self.health(out.out(), self.is_authorized(head, target)),

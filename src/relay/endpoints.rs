@@ -130,7 +130,6 @@ impl Relay {
         self.on_socket(out.outbox(), conn);
         Verdict::Upgrade(WebSocketUpgrade {
             accept,
-            fields: Vec::new(),
             message_bytes_max: self.shared.limits.body_bytes_max,
             first_message_bytes_max: self.shared.limits.hello_bytes_max,
             ping_interval: PING_INTERVAL,

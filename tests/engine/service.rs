@@ -232,7 +232,6 @@ impl Service for Demo {
                     self.websockets.push(conn);
                     Verdict::Upgrade(WebSocketUpgrade {
                         accept,
-                        fields: Vec::new(),
                         message_bytes_max: self.settings.body_bytes_max,
                         first_message_bytes_max: self.settings.body_bytes_max,
                         ping_interval: self.settings.ping_interval,

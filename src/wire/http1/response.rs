@@ -70,13 +70,13 @@ pub fn encode_event_stream_head(out: &mut Vec<u8>, to: ReplyTo, date: Date, fiel
 }
 
 /// Appends the answer to a WebSocket handshake (RFC 6455 §4.2.2).
-pub fn encode_switch_to_websocket(out: &mut Vec<u8>, accept: &[u8; 28], date: Date, fields: [&[Field]; 2]) {
+pub fn encode_switch_to_websocket(out: &mut Vec<u8>, accept: &[u8; 28], date: Date, fields: &[Field]) {
     encode_status_line(out, 101);
     encode_date(out, date);
     out.extend_from_slice(b"Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: ");
     push_value(out, accept);
     out.extend_from_slice(b"\r\n");
-    encode_fields(out, fields);
+    encode_fields(out, [fields, &[]]);
     out.extend_from_slice(b"\r\n");
 }
 
@@ -210,12 +210,7 @@ mod tests {
     fn interim_response_and_switch_end_with_their_fields() {
         assert_eq!(written(encode_interim_continue), "HTTP/1.1 100 Continue\r\n\r\n");
         assert_eq!(
-            dated(|out| encode_switch_to_websocket(
-                out,
-                b"s3pPLMBiTxaQ9kYGzzhZRbK+xOo=",
-                date(),
-                [&[("X", "y".into())], &[]]
-            )),
+            dated(|out| encode_switch_to_websocket(out, b"s3pPLMBiTxaQ9kYGzzhZRbK+xOo=", date(), &[("X", "y".into())])),
             "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
              Sec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\nX: y\r\n\r\n"
         );

@@ -325,7 +325,6 @@ impl Protocol for Chat {
         self.members.push(conn);
         Verdict::Upgrade(WebSocketUpgrade {
             accept,
-            fields: Vec::new(),
             message_bytes_max: 1000,
             first_message_bytes_max: 1000,
             ping_interval: Duration::from_secs(30),
