@@ -2,8 +2,7 @@
 
 use std::convert::Infallible;
 
-use crate::base::time::Deadline;
-use crate::engine::service::{Admits, ConnId, CoreId, Ending, Flow, Mail, Message, Post, Response, Verdict, Work};
+use crate::engine::service::{ConnId, CoreId, Ending, Flow, Mail, Message, Post, Response, Verdict, Work};
 use crate::protocol::routes::Path;
 use crate::protocol::{Protocol, Refused, Request};
 use crate::wire::http1::answer::json_response;
@@ -50,20 +49,8 @@ impl Protocol for Absent {
         Flow::Continue
     }
 
-    fn takes_ingest(&self) -> bool {
-        true
-    }
-
-    fn admits(&self) -> Admits {
-        Admits::Everything
-    }
-
     fn on_turn(&mut self, _: Out<'_>) -> Work {
         Work::Idle
-    }
-
-    fn next_deadline(&self) -> Option<Deadline> {
-        None
     }
 
     fn is_quiescent(&self) -> bool {
@@ -76,10 +63,5 @@ impl Protocol for Absent {
 
     fn health(&self, _: &mut ObjectWriter) {}
     fn on_body(&mut self, _: Out<'_>, _: ConnId, _: u32, _: Vec<u8>) {}
-    fn on_drained(&mut self, _: Out<'_>, _: ConnId) {}
-    fn on_overflow(&mut self, _: Out<'_>, _: ConnId) {}
-    fn on_alarm(&mut self, _: Out<'_>, _: ConnId) {}
-    fn on_closing(&mut self, _: Out<'_>, _: ConnId) {}
     fn on_gone(&mut self, _: Out<'_>, _: ConnId, _: Ending) {}
-    fn on_drain(&mut self, _: Out<'_>) {}
 }

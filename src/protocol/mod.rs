@@ -191,7 +191,8 @@ use routes::Path;
 
 /// One protocol on one core. The gateway composes several of them into one [`Service`], finds a request's path in their tables
 /// and checks who may make it; from then on the connection belongs to that protocol, until its next request or its end. What is
-/// not told here is told of the service's call of that name.
+/// not told here is told of the service's call of that name. What comes only to who asked for it, and what only some have to
+/// say, need not be written.
 pub trait Protocol {
     /// What the cores' parts of it send one another.
     type Mail: Mail;
@@ -221,27 +222,33 @@ pub trait Protocol {
     /// See [`Service::on_message`].
     fn on_message(&mut self, out: &mut dyn Post<Self::Mail>, conn: ConnId, message: Message<'_>) -> Flow;
     /// See [`Service::on_drained`].
-    fn on_drained(&mut self, out: &mut dyn Post<Self::Mail>, conn: ConnId);
+    fn on_drained(&mut self, _out: &mut dyn Post<Self::Mail>, _conn: ConnId) {}
     /// See [`Service::on_overflow`].
-    fn on_overflow(&mut self, out: &mut dyn Post<Self::Mail>, conn: ConnId);
+    fn on_overflow(&mut self, _out: &mut dyn Post<Self::Mail>, _conn: ConnId) {}
     /// See [`Service::on_alarm`].
-    fn on_alarm(&mut self, out: &mut dyn Post<Self::Mail>, conn: ConnId);
+    fn on_alarm(&mut self, _out: &mut dyn Post<Self::Mail>, _conn: ConnId) {}
     /// See [`Service::takes_ingest`].
-    fn takes_ingest(&self) -> bool;
+    fn takes_ingest(&self) -> bool {
+        true
+    }
     /// See [`Service::admits`].
-    fn admits(&self) -> Admits;
+    fn admits(&self) -> Admits {
+        Admits::Everything
+    }
     /// See [`Service::on_mail`].
     fn on_mail(&mut self, out: &mut dyn Post<Self::Mail>, from: CoreId, mail: Self::Mail);
     /// See [`Service::on_turn`].
     fn on_turn(&mut self, out: &mut dyn Post<Self::Mail>) -> Work;
     /// See [`Service::next_deadline`].
-    fn next_deadline(&self) -> Option<Deadline>;
+    fn next_deadline(&self) -> Option<Deadline> {
+        None
+    }
     /// See [`Service::on_closing`]: of a connection that belongs to it.
-    fn on_closing(&mut self, out: &mut dyn Post<Self::Mail>, conn: ConnId);
+    fn on_closing(&mut self, _out: &mut dyn Post<Self::Mail>, _conn: ConnId) {}
     /// See [`Service::on_gone`]: of a connection that belongs to it.
     fn on_gone(&mut self, out: &mut dyn Post<Self::Mail>, conn: ConnId, ending: Ending);
     /// See [`Service::on_drain`].
-    fn on_drain(&mut self, out: &mut dyn Post<Self::Mail>);
+    fn on_drain(&mut self, _out: &mut dyn Post<Self::Mail>) {}
     /// See [`Service::is_quiescent`].
     fn is_quiescent(&self) -> bool;
     /// See [`Service::on_goodbye`].

@@ -6,7 +6,6 @@
 use std::borrow::Cow;
 use std::sync::atomic::Ordering;
 
-use crate::base::time::Deadline;
 use crate::engine::service::{
     Admits, ConnId, CoreId, Ending, Flow, HttpFault, Message, Post, Response, Verdict, WebSocketUpgrade, Work,
 };
@@ -225,17 +224,9 @@ impl Protocol for Relay {
         self.on_turn(out)
     }
 
-    fn next_deadline(&self) -> Option<Deadline> {
-        None
-    }
-
-    fn on_closing(&mut self, _out: &mut dyn Post<RelayMail>, _conn: ConnId) {}
-
     fn on_gone(&mut self, out: &mut dyn Post<RelayMail>, conn: ConnId, ending: Ending) {
         self.on_gone(out, conn, ending);
     }
-
-    fn on_drain(&mut self, _out: &mut dyn Post<RelayMail>) {}
 
     fn is_quiescent(&self) -> bool {
         self.is_quiescent()

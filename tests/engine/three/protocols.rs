@@ -277,26 +277,9 @@ impl Protocol for Notes {
         self.later.is_empty()
     }
 
-    fn takes_ingest(&self) -> bool {
-        true
-    }
-
-    fn admits(&self) -> Admits {
-        Admits::Everything
-    }
-
-    fn next_deadline(&self) -> Option<Deadline> {
-        None
-    }
-
     fn on_message(&mut self, _: Out<'_>, _: ConnId, _: Message<'_>) -> Flow {
         panic!("it has no WebSockets")
     }
-
-    fn on_drained(&mut self, _: Out<'_>, _: ConnId) {}
-    fn on_overflow(&mut self, _: Out<'_>, _: ConnId) {}
-    fn on_alarm(&mut self, _: Out<'_>, _: ConnId) {}
-    fn on_closing(&mut self, _: Out<'_>, _: ConnId) {}
 }
 
 /// WebSockets: what one says all hear. It looks at its tokens itself.
@@ -370,29 +353,11 @@ impl Protocol for Chat {
         panic!("it has no bodies")
     }
 
-    fn takes_ingest(&self) -> bool {
-        true
-    }
-
-    fn admits(&self) -> Admits {
-        Admits::Everything
-    }
-
     fn on_turn(&mut self, _: Out<'_>) -> Work {
         Work::Idle
-    }
-
-    fn next_deadline(&self) -> Option<Deadline> {
-        None
     }
 
     fn is_quiescent(&self) -> bool {
         true
     }
-
-    fn on_drained(&mut self, _: Out<'_>, _: ConnId) {}
-    fn on_overflow(&mut self, _: Out<'_>, _: ConnId) {}
-    fn on_alarm(&mut self, _: Out<'_>, _: ConnId) {}
-    fn on_closing(&mut self, _: Out<'_>, _: ConnId) {}
-    fn on_drain(&mut self, _: Out<'_>) {}
 }
