@@ -29,6 +29,8 @@ use crate::engine::service::{CoreId, Mail};
 pub(super) struct Bell {
     waker: Waker,
     sleeping: AtomicBool,
+    /// The core is no more.
+    ended: AtomicBool,
     pub(super) ingest_bytes: AtomicUsize,
     pub(super) fanout_bytes: AtomicUsize,
 }
@@ -39,6 +41,7 @@ impl Bell {
         Self {
             waker,
             sleeping: AtomicBool::new(false),
+            ended: AtomicBool::new(false),
             ingest_bytes: AtomicUsize::new(0),
             fanout_bytes: AtomicUsize::new(0),
         }
@@ -51,6 +54,11 @@ impl Bell {
             // The eventfd of a waker can only fail for a reason that ends the process anyway.
             let _cannot_fail = self.waker.wake();
         }
+    }
+
+    /// Whether the core is no more: nothing is taken out of its lanes.
+    pub(super) fn has_ended(&self) -> bool {
+        self.ended.load(Ordering::Relaxed)
     }
 
     /// The core is about to sleep; it must look once more for work after this.
@@ -234,6 +242,12 @@ impl<M: Mail> Mailbox<M> {
         self.dispatch();
         self.fanout.end();
         self.bells.iter().for_each(Bell::ring);
+    }
+}
+
+impl<M> Drop for Mailbox<M> {
+    fn drop(&mut self) {
+        self.bells[usize::from(self.core.0)].ended.store(true, Ordering::Relaxed);
     }
 }
 

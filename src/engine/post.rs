@@ -4,11 +4,12 @@
 //! is none, *fan-out* never waits. Sending never blocks, and wakes a core that sleeps.
 //!
 //! Invariants: mail of one thread to one core keeps its order within a lane; there is none between lanes, nor between threads,
-//! also where their posters are clones of one another. Mail to a core that has ended is dropped. Lanes know no end of such a
-//! thread: during a drain it is waited for only by a service that is not quiescent before its mail has come.
+//! also where their posters are clones of one another. Lanes know no end of such a thread: during a drain it is waited for
+//! only by a service that is not quiescent before its mail has come. What a core has not taken when it ends, and what comes
+//! later, is dropped; who waits for its room is let go.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::engine::mailbox::{Bag, Bell, Senders, Weighed};
 use crate::engine::service::{Admits, CoreId, Mail};
@@ -41,36 +42,30 @@ impl<M: Mail> Poster<M> {
 
     /// Sends into a core's ingest lane. Ask [`Poster::ingest_room`] first.
     pub fn send_ingest(&self, to: CoreId, mail: M) {
-        let index = usize::from(to.0);
-        let (Some(bell), Some(channel)) = (self.bells.get(index), self.ingest.get(index)) else { return };
-        let bytes = mail.weight();
-        bell.ingest_bytes.fetch_add(bytes, Ordering::Relaxed);
-        if channel.send(bag(mail, bytes)).is_err() {
-            bell.ingest_bytes.fetch_sub(bytes, Ordering::Relaxed);
-        }
-        bell.ring();
+        self.send(&self.ingest, |bell| &bell.ingest_bytes, to, mail);
     }
 
     /// Sends into a core's fan-out lane.
     pub fn send_fanout(&self, to: CoreId, mail: M) {
+        self.send(&self.fanout, |bell| &bell.fanout_bytes, to, mail);
+    }
+
+    fn send(&self, lane: &Senders<M>, depth: fn(&Bell) -> &AtomicUsize, to: CoreId, mail: M) {
         let index = usize::from(to.0);
-        let (Some(bell), Some(channel)) = (self.bells.get(index), self.fanout.get(index)) else { return };
+        let (Some(bell), Some(channel)) = (self.bells.get(index), lane.get(index)) else { return };
         let bytes = mail.weight();
-        bell.fanout_bytes.fetch_add(bytes, Ordering::Relaxed);
-        if channel.send(bag(mail, bytes)).is_err() {
-            bell.fanout_bytes.fetch_sub(bytes, Ordering::Relaxed);
-        }
+        depth(bell).fetch_add(bytes, Ordering::Relaxed);
+        let _gone = channel.send(Bag::Mail(CoreId::OUTSIDE, vec![Weighed { mail, bytes }]));
         bell.ring();
     }
 
-    /// What a core's ingest lane has room for.
+    /// What a core's ingest lane has room for. Of a core that has ended everything, for it is dropped.
     #[must_use]
     pub fn ingest_room(&self, to: CoreId) -> Admits {
-        let bell = self.bells.get(usize::from(to.0));
-        bell.map_or(Admits::Nothing, |bell| Admits::of(bell.ingest_bytes.load(Ordering::Relaxed), self.bytes_max))
+        match self.bells.get(usize::from(to.0)) {
+            None => Admits::Nothing,
+            Some(bell) if bell.has_ended() => Admits::Everything,
+            Some(bell) => Admits::of(bell.ingest_bytes.load(Ordering::Relaxed), self.bytes_max),
+        }
     }
-}
-
-fn bag<M>(mail: M, bytes: usize) -> Bag<M> {
-    Bag::Mail(CoreId::OUTSIDE, vec![Weighed { mail, bytes }])
 }

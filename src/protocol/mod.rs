@@ -83,10 +83,12 @@
 //! - Mail of one lane from one core to another arrives in the order it was sent, to the own core as well. There is no order
 //!   between the lanes, nor between mail to the own core and a call that does the same at once: who shortens that way
 //!   takes it for all mail that has to stay in order. `mailbox::mail_keeps_its_order_and_its_end`.
-//! - A thread that is no core sends with a [`Poster`], handed out before the cores start; such mail is from [`CoreId::OUTSIDE`], and
+//! - A thread that is no core sends with a [`Poster`], which the composition root hands out before the cores start; such mail is from [`CoreId::OUTSIDE`], and
 //!   what comes before the start waits for it, as clients do. It asks for room as everybody does. Its order is the thread's, within
-//!   a lane. Such a thread is started with [`spawn`]: a panic on it ends the process. No lane's end waits for it: who needs its
-//!   answer is not quiescent before that has come. `engine/posts::*`.
+//!   a lane. The root starts it with [`spawn`]: a panic on it ends the process. No lane's end waits for it: who needs its answer is
+//!   not quiescent before that has come, and what a core has not taken when it ends is lost.
+//!   `engine/posts::letters_of_another_thread_arrive_in_order_and_wait_where_there_is_no_room`,
+//!   `engine/posts::who_waits_for_room_of_a_core_waits_no_longer_than_it_lives`.
 //! - It is counted with the weight it had when it was sent; [`Mail::weight`] is asked once.
 //!   `mailbox::mail_leaves_with_the_weight_it_came_with`.
 //!

@@ -133,6 +133,21 @@ fn to_a_core_that_has_ended_nothing_is_sent() {
 }
 
 #[test]
+fn who_waits_for_room_of_a_core_waits_no_longer_than_it_lives() {
+    let (mut server, settings, poster) =
+        start(1, Limits { drain_time: Duration::from_millis(100), ..Limits::default() });
+    settings.takes_no_ingest.store(true, Ordering::Relaxed);
+    let mut number = 0;
+    while poster.ingest_room(CoreId(0)) != Admits::Nothing {
+        poster.send_ingest(CoreId(0), letter(true, number));
+        number += 1;
+    }
+    server.stop();
+    assert_eq!(server.join(), Outcome::TimedOut, "what is not taken is never done with");
+    assert_ne!(poster.ingest_room(CoreId(0)), Admits::Nothing);
+}
+
+#[test]
 fn who_panics_on_such_a_thread_takes_the_process_with_it() {
     dies_of("posts::a_thread_that_panics", "it is over");
 }
