@@ -15,7 +15,7 @@ use tracing::debug;
 
 use crate::engine::connection::{Half, Leftover, NEVER, Phase};
 use crate::engine::core::Core;
-use crate::engine::http::{self, Waiting};
+use crate::engine::http;
 use crate::engine::service::{ConnId, Ending, Flow, HttpFault, Message, Outbox, Service, Verdict};
 use crate::engine::socket::Received;
 use crate::engine::websocket;
@@ -328,11 +328,8 @@ impl<S: Service> Core<S> {
             (_, Phase::Lingering(_)) => self.io.doom(id, Ending::Complete),
             (_, Phase::Finishing(_) | Phase::Over) => {}
             // A body cut off brings nothing; a client that still reads answers to what it sent before gets them.
-            (Half::Http(half), Phase::Open) => match half.waiting() {
-                Waiting::Body => self.io.doom(id, Ending::Peer),
-                _ if conn.queue.is_empty() => self.io.doom(id, Ending::Peer),
-                _ => self.io.finish(id, Ending::Peer),
-            },
+            (Half::Http(_), Phase::Open) if conn.queue.is_empty() => self.io.doom(id, Ending::Peer),
+            (Half::Http(_), Phase::Open) => self.io.finish(id, Ending::Peer),
             (Half::EventStream(_), Phase::Open) => self.on_event_stream_client_end(id),
             // A WebSocket without a close frame is broken.
             (Half::WebSocket(_), Phase::Open) => self.io.doom(id, Ending::Peer),

@@ -345,3 +345,16 @@ fn a_refusal_names_the_connection_whose_request_the_service_has_heard() {
         assert!(text.ends_with(&heard.to_string()), "{request}: {text}");
     }
 }
+
+#[test]
+fn a_body_cut_off_takes_no_answer_away_that_came_before_it() {
+    let server = start(1);
+    for _ in 0..100 {
+        let mut client = server.client();
+        client
+            .send("GET /now HTTP/1.1\r\nHost: x\r\n\r\nPOST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nhe");
+        client.end();
+        assert_eq!(client.answer(), (200, b"now".to_vec()));
+        assert!(client.read_to_end().is_empty());
+    }
+}
