@@ -8,20 +8,33 @@
 //!   turn costs.
 //! - `awake, 64 letters`: the same with 64 letters in a bag; `thrpt` says letters a second.
 //! - `own`: a core's mail to itself, taken within the same turn: bag and channel alone, the floor beneath the others.
+//! - `ingest`: as `asleep`, through the other lane.
+//! - `ingest, another group's held`: the same while each core has [`HELD`] letters of another pace group that its service does
+//!   not take. What a core does then is look again every millisecond.
+//!
+//! The last two are told once more as percentiles of single hops there and back, over [`HELD_TIME`] each in turns; and how many turns
+//! both cores take in a second in which nobody plays, which is how far they are asleep.
 //!
 //! Run with `cargo bench --bench mailbox`, on a machine with two idle processors: cores that are awake spin, and where they
 //! have to share a processor `awake` shows the scheduler's time slice instead.
 
-#![allow(missing_docs, clippy::unwrap_used, reason = "a bench may stop at what cannot happen")]
+#![allow(
+    missing_docs,
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "a bench tells, and may stop at what cannot be"
+)]
 
 use std::borrow::Cow;
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use aep_relay::base::time::Deadline;
 use aep_relay::engine::service::{
-    Admits, ConnId, CoreId, Ending, Flow, HttpFault, Mail, Message, Post, Response, Service, Terms, Verdict, Work,
+    Admits, ConnId, CoreId, Ending, Flow, Group, HttpFault, Mail, Message, Post, Response, Service, Terms, Verdict,
+    Work,
 };
 use aep_relay::engine::{Engine, EngineConfig};
 use aep_relay::limits::Limits;
@@ -31,34 +44,49 @@ use aep_relay::wire::http1::RequestHead;
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 
 const LETTERS_MANY: u64 = 64;
+/// Letters for a group that takes none.
+const HELD: usize = 100;
+/// How long the percentiles are taken.
+const HELD_TIME: Duration = Duration::from_secs(2);
+/// The group of what is never taken while the mode is [`Mode::Held`].
+const OTHER: Group = Group(1);
 
-/// Against whom, and how the cores wait.
+const MODES: [Mode; 5] = [Mode::Asleep, Mode::Awake, Mode::Own, Mode::Ingest, Mode::Held];
+
+/// Against whom, in which lane, and how the cores wait.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Mode {
     Asleep,
     Awake,
     Own,
+    Ingest,
+    Held,
 }
 
 enum Letter {
-    /// A game begins: stay awake, or do not.
-    Begin { awake: bool },
+    /// A game begins.
+    Begin(Mode),
     /// To be returned with one hop less.
     Ball { hops: u64 },
+    /// For the group that may not be taken.
+    Other,
 }
 
 impl Mail for Letter {
     fn weight(&self) -> usize {
         size_of::<Self>()
     }
+
+    fn group(&self) -> Group {
+        if matches!(self, Self::Other) { OTHER } else { Group(0) }
+    }
 }
 
 /// One core's player.
-#[derive(Default)]
 struct Player {
-    awake: bool,
-    /// It plays against itself.
-    own: bool,
+    mode: Mode,
+    /// Letters for the other group are under way.
+    has_sent_other: bool,
     /// On the core that was asked for the game: who asked, when it began, and how many letters are still in play.
     running: Option<(ConnId, Instant, u64)>,
 }
@@ -72,7 +100,23 @@ fn text(status: u16, body: String) -> Response {
 impl Player {
     /// Where letters go.
     fn partner(&self, out: &dyn Post<Letter>) -> CoreId {
-        if self.own { out.out().core() } else { CoreId(1 - out.out().core().0) }
+        if self.mode == Mode::Own { out.out().core() } else { CoreId(1 - out.out().core().0) }
+    }
+
+    fn send(&self, out: Out<'_>, hops: u64) {
+        let (to, ball) = (self.partner(out), Letter::Ball { hops });
+        if matches!(self.mode, Mode::Ingest | Mode::Held) {
+            out.mail_ingest_reserved(to, ball);
+        } else {
+            out.mail_fanout(to, ball);
+        }
+    }
+
+    fn begin(&mut self, out: Out<'_>, mode: Mode) {
+        self.mode = mode;
+        if !self.takes_ingest(OTHER) && !std::mem::replace(&mut self.has_sent_other, true) {
+            (0..HELD).for_each(|_| out.mail_ingest_reserved(self.partner(out), Letter::Other));
+        }
     }
 }
 
@@ -87,21 +131,21 @@ impl Service for Player {
     fn on_request(&mut self, out: Out<'_>, conn: ConnId, head: &RequestHead<'_>) -> Verdict {
         let numbers: Vec<u64> = head.target.split('/').skip(1).map(|number| number.parse().unwrap()).collect();
         let &[hops, letters, mode] = numbers.as_slice() else { return Verdict::Respond(text(404, String::new())) };
-        self.awake = mode == Mode::Awake as u64;
-        self.own = mode == Mode::Own as u64;
-        self.running = Some((conn, Instant::now(), letters));
-        // Who was awake stays so between games: the scheduler has had time to give each a processor.
-        out.mail_fanout(CoreId(1 - out.out().core().0), Letter::Begin { awake: self.awake });
-        let to = self.partner(out);
-        for _ in 0..letters {
-            out.mail_fanout(to, Letter::Ball { hops });
+        let mode = MODES[mode as usize];
+        if mode != self.mode {
+            // Who was awake stays so between games: the scheduler has had time to give each a processor.
+            self.begin(out, mode);
+            out.mail_fanout(CoreId(1 - out.out().core().0), Letter::Begin(mode));
         }
+        self.running = Some((conn, Instant::now(), letters));
+        (0..letters).for_each(|_| self.send(out, hops));
         Verdict::Later
     }
 
     fn on_mail(&mut self, out: Out<'_>, _from: CoreId, mail: Letter) {
         match mail {
-            Letter::Begin { awake } => self.awake = awake,
+            Letter::Begin(mode) => self.begin(out, mode),
+            Letter::Other => self.has_sent_other = false,
             Letter::Ball { hops: 1 } => {
                 let Some((conn, began, letters)) = &mut self.running else { return };
                 *letters -= 1;
@@ -109,26 +153,23 @@ impl Service for Player {
                     out.outbox().respond(*conn, text(200, format!("{:020}", began.elapsed().as_nanos())));
                 }
             }
-            Letter::Ball { hops } => {
-                let to = self.partner(out);
-                out.mail_fanout(to, Letter::Ball { hops: hops - 1 });
-            }
+            Letter::Ball { hops } => self.send(out, hops - 1),
         }
     }
 
     fn on_turn(&mut self, _out: Out<'_>) -> Work {
-        if self.awake { Work::Left } else { Work::Idle }
+        if self.mode == Mode::Awake { Work::Left } else { Work::Idle }
     }
 
     fn next_deadline(&self) -> Option<Deadline> {
         None
     }
 
-    fn takes_ingest(&self) -> bool {
-        true
+    fn takes_ingest(&self, group: Group) -> bool {
+        group != OTHER || self.mode != Mode::Held
     }
 
-    fn admits(&self) -> Admits {
+    fn admits(&self, _group: Group) -> Admits {
         Admits::Everything
     }
 
@@ -178,10 +219,24 @@ fn play(client: &mut TcpStream, hops: u64, letters: u64, mode: Mode) -> Duration
     }
 }
 
+fn percentiles(client: &mut TcpStream, round: usize, name: &str, mode: Mode) {
+    let mut times = Vec::new();
+    let began = Instant::now();
+    while began.elapsed() < HELD_TIME {
+        times.push(play(client, 2, 1, mode));
+    }
+    times.sort_unstable();
+    let [half, most] = [50, 99].map(|percent| times[times.len() * percent / 100].as_micros());
+    println!("round {round}, {name}: {} times there and back, p50 {half} µs, p99 {most} µs", times.len());
+}
+
 fn hop(criterion: &mut Criterion) {
     let metrics = Metrics::new(2);
     let config = EngineConfig { address: "127.0.0.1:0".parse().unwrap(), cores: 2, limits: Limits::default() };
-    let engine = Engine::bind(config, &metrics).unwrap().start(|_| Player::default()).unwrap();
+    let engine = Engine::bind(config, &metrics)
+        .unwrap()
+        .start(|_| Player { mode: Mode::Asleep, has_sent_other: false, running: None })
+        .unwrap();
     let mut client = TcpStream::connect(engine.address()).unwrap();
     client.set_nodelay(true).unwrap();
     let mut group = criterion.benchmark_group("mailbox hop");
@@ -190,6 +245,8 @@ fn hop(criterion: &mut Criterion) {
         ("awake", 1, Mode::Awake),
         ("awake, 64 letters", LETTERS_MANY, Mode::Awake),
         ("own", 1, Mode::Own),
+        ("ingest", 1, Mode::Ingest),
+        ("ingest, another group's held", 1, Mode::Held),
     ] {
         group.throughput(Throughput::Elements(letters));
         group.bench_function(name, |b| {
@@ -202,6 +259,15 @@ fn hop(criterion: &mut Criterion) {
         });
     }
     group.finish();
+    for round in 1..=5 {
+        for (name, mode) in [("ingest", Mode::Ingest), ("ingest, another group's held", Mode::Held)] {
+            percentiles(&mut client, round, name, mode);
+        }
+    }
+    let turns = || metrics.sum(|core| core.turns.value());
+    let before = turns();
+    thread::sleep(Duration::from_secs(1));
+    println!("nobody plays, another group's held: {} turns a second of two cores", turns() - before);
     engine.stopper().stop();
     let _drained = engine.join();
 }

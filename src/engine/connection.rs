@@ -13,7 +13,7 @@ use std::time::Duration;
 use crate::base::time::{Deadline, Now};
 use crate::engine::event_stream::{self, EventStream};
 use crate::engine::http::Http;
-use crate::engine::service::Ending;
+use crate::engine::service::{Ending, Group};
 use crate::engine::socket::Socket;
 use crate::engine::websocket::WebSocket;
 use crate::engine::write_queue::WriteQueue;
@@ -208,6 +208,15 @@ impl Connection {
             Half::Http(_) => ConnectionKind::Http,
             Half::WebSocket(_) => ConnectionKind::WebSocket,
             Half::EventStream(_) => ConnectionKind::EventStream,
+        }
+    }
+
+    /// What group it has named; none before it has a stream or WebSocket.
+    pub(super) const fn group(&self) -> Option<Group> {
+        match &self.half {
+            Half::Http(_) => None,
+            Half::WebSocket(half) => Some(half.group),
+            Half::EventStream(half) => Some(half.group),
         }
     }
 

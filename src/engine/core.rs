@@ -8,6 +8,7 @@
 //! budget, mail, a service with work left. Before it sleeps it raises its flag and looks once more, so that nobody has to
 //! ring for a core that is awake.
 
+use std::cell::Cell;
 use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
@@ -34,7 +35,7 @@ use crate::wire::http1::Date;
 
 /// Events taken from one poll; more come with the next.
 const EVENTS_MAX: usize = 1024;
-/// Letters taken from the ingest lane in one turn. Fan-out is taken whole: it is what makes room.
+/// Letters taken from the ingest lane in one turn. Of fan-out all that is there is taken: it is what makes room.
 const INGEST_LETTERS_MAX: usize = 512;
 /// How often mail that a core sends itself is delivered within one turn.
 const SELF_MAIL_ROUNDS: usize = 4;
@@ -173,9 +174,6 @@ impl<S: Service> Core<S> {
             self.io.mailbox.bell().before_sleep();
             if self.has_outside_work() {
                 timeout = Some(Duration::ZERO);
-            } else if self.io.mailbox.has_ingest() {
-                // It came meanwhile and is not taken now; nobody rings for it again.
-                timeout = Some(timeout.map_or(LOOK_AGAIN, |timeout| timeout.min(LOOK_AGAIN)));
             }
         }
         let result = self.poll.poll(events, timeout);
@@ -208,10 +206,12 @@ impl<S: Service> Core<S> {
         self.cut_backlogs();
         self.io.reclaim_blocks();
         self.io.tidy_lagging();
-        self.in_debt = self.io.pace(self.service.admits());
+        let service = &self.service;
+        self.in_debt = self.io.pace(|group| service.admits(group));
         self.reap();
         let outcome = self.drain();
         self.io.mailbox.dispatch();
+        self.io.asked = Cell::default();
         self.io.blocks.end_turn();
         self.io.metrics.delivery_block_bytes.set(self.io.blocks.bytes_in_use() as u64);
         self.io.metrics.mailbox_bytes.set(self.io.mailbox.bytes() as u64);
@@ -233,9 +233,9 @@ impl<S: Service> Core<S> {
         if busy {
             return Some(Duration::ZERO);
         }
-        // Mail that is not taken now may be any moment: only the service knows when.
+        // Mail that is laid aside may be taken any moment: only the service knows when.
         let looks_again =
-            self.work == Work::Held || self.in_debt || !lists.starved.is_empty() || self.io.mailbox.has_ingest();
+            self.work == Work::Held || self.in_debt || !lists.starved.is_empty() || self.io.mailbox.has_laid_aside();
         let timers = [self.io.wheel.next_deadline(), self.service.next_deadline()];
         let deadline = [self.acceptor.retry_at(), self.drain_deadline()].into_iter().chain(timers);
         let sleep = |deadline: Deadline| Duration::from_millis(deadline.0.saturating_sub(self.io.now.0));
@@ -248,9 +248,9 @@ impl<S: Service> Core<S> {
         self.takes_mail() || self.is_given_connections() || (self.drain.is_none() && self.io.process.is_draining())
     }
 
-    /// Whether there is mail that the service takes now.
+    /// Whether there is mail that the service takes now, or that is to be laid aside.
     fn takes_mail(&self) -> bool {
-        self.io.mailbox.has_fanout() || (self.io.mailbox.has_ingest() && self.service.takes_ingest())
+        self.io.mailbox.has_fanout() || self.io.mailbox.has_ingest(|group| self.service.takes_ingest(group))
     }
 
     // ── connections ──
@@ -286,8 +286,9 @@ impl<S: Service> Core<S> {
             let Some(mut conn) = self.io.connections.remove(id.slot, id.generation) else { continue };
             let ending = conn.ending.unwrap_or(Ending::Peer);
             conn.socket.deregister(self.poll.registry());
-            count_backlog(&self.io.process, &self.io.metrics, conn.queue.backlog_bytes(), 0);
+            let backlog = conn.queue.backlog_bytes();
             conn.queue.clear(&mut self.io.blocks);
+            count_backlog(&self.io.process, &self.io.metrics, &conn, backlog);
             count_receiving(&self.io.process, &self.io.metrics, conn.receiving_bytes, 0);
             self.io.process.count_borrower(conn.flags.borrows, false);
             self.io.process.unfavour(self.io.favour(id), self.io.now);
@@ -333,15 +334,16 @@ impl<S: Service> Core<S> {
     }
 
     fn take_mail(&mut self, letters: &mut usize) {
-        while let Some(letter) = self.io.mailbox.next_fanout() {
+        // What comes meanwhile waits for the next turn: who sends as fast as this core takes would keep it from all else.
+        let mut bags = self.io.mailbox.fanout_bags();
+        while let Some(letter) = self.io.mailbox.next_fanout(&mut bags) {
             match letter {
                 Letter::Mail(from, mail) => self.service.on_mail(&mut self.io, from, mail),
                 Letter::End => self.ends.fanout += 1,
             }
         }
         while *letters > 0
-            && self.service.takes_ingest()
-            && let Some(letter) = self.io.mailbox.next_ingest()
+            && let Some(letter) = self.io.mailbox.next_ingest(|group| self.service.takes_ingest(group))
         {
             *letters -= 1;
             match letter {

@@ -11,7 +11,7 @@
 use std::time::Duration;
 
 use crate::base::time::{Deadline, Now};
-use crate::engine::service::EventStreamOpen;
+use crate::engine::service::{EventStreamOpen, Group};
 use crate::limits::DISCARD_BYTES_MAX;
 use crate::wire::http1::StreamFraming;
 use crate::wire::http1::chunk::chunk_len;
@@ -19,6 +19,7 @@ use crate::wire::http1::chunk::chunk_len;
 /// See the module.
 #[derive(Debug)]
 pub(super) struct EventStream {
+    pub(super) group: Group,
     framing: StreamFraming,
     heartbeat: &'static [u8],
     heartbeat_interval: Duration,
@@ -37,6 +38,7 @@ impl EventStream {
         let share = u64::from(seed.wrapping_mul(2_654_435_769) >> 16);
         let early_ms = ((interval_ms / 2).min(1 << 40) * share) >> 16;
         Self {
+            group: open.group,
             framing,
             heartbeat: open.heartbeat,
             heartbeat_interval: open.heartbeat_interval,
@@ -111,6 +113,7 @@ mod tests {
 
     fn stream(framing: StreamFraming, seed: u32) -> EventStream {
         let open = EventStreamOpen {
+            group: Group(0),
             fields: Vec::new(),
             first: b": open\n\n",
             heartbeat: b": ping\n\n",

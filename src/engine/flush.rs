@@ -93,7 +93,7 @@ impl<M: Mail> Io<M> {
             }
         }
         let sent = bytes_before - conn.queue.bytes();
-        count_backlog(&self.process, &self.metrics, backlog_before, conn.queue.backlog_bytes());
+        count_backlog(&self.process, &self.metrics, conn, backlog_before);
         self.metrics.writes.add((calls_before - budget.calls) as u64);
         self.metrics.bytes_out.add(sent as u64);
         match result {
@@ -159,7 +159,7 @@ impl<M: Mail> Io<M> {
         }
         // A quarter at once, so that the walk over the laggards is paid once per many blocks.
         let age = self.blocks.age_to_free(bytes_max - bytes_max / 4);
-        let count = |before, now| count_backlog(&self.process, &self.metrics, before, now);
+        let count = |conn: &Connection, before| count_backlog(&self.process, &self.metrics, conn, before);
         let mut lagging = std::mem::take(&mut self.lists.lagging);
         lagging.retain(|id| {
             let Some(conn) = self.connections.get_mut(id.slot, id.generation) else { return false };
@@ -184,10 +184,10 @@ fn lags(conn: &Connection) -> bool {
     !conn.queue.is_empty() && !conn.flags.writable
 }
 
-fn detach(conn: &mut Connection, blocks: &mut Blocks, age: u64, count: impl FnOnce(usize, usize)) {
+fn detach(conn: &mut Connection, blocks: &mut Blocks, age: u64, count: impl FnOnce(&Connection, usize)) {
     let before = conn.queue.backlog_bytes();
     if conn.queue.detach(blocks, age) > 0 {
-        count(before, conn.queue.backlog_bytes());
+        count(conn, before);
     }
 }
 

@@ -8,6 +8,7 @@
 //! - Every connection with bytes queued is on a flush list, or its socket is full and it is on `lagging`.
 //! - A doomed connection (on `doomed`) takes nothing more.
 
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -19,7 +20,7 @@ use crate::engine::blocks::Blocks;
 use crate::engine::connection::{Connection, Farewell, Half, NEVER, Phase};
 use crate::engine::mailbox::Mailbox;
 use crate::engine::process::{Favour, Process};
-use crate::engine::service::{ConnId, CoreId, Ending, Mail, Response, Terms, WebSocketUpgrade};
+use crate::engine::service::{ConnId, CoreId, Ending, GROUPS, Mail, Response, Terms, WebSocketUpgrade};
 use crate::engine::socket::Socket;
 use crate::engine::websocket::WebSocket;
 use crate::limits::{CLOSE_TIME, DISCARD_TIME, RECEIVE_BYTES_FREE, TIMER_TICK_MS};
@@ -55,6 +56,8 @@ pub(super) struct Io<M> {
     pub(super) lists: Lists,
     /// The process drains: every answer is the last of its connection.
     pub(super) draining: bool,
+    /// The cores whose ingest lane the service has asked about in this turn, a bit each, by group.
+    pub(super) asked: Cell<[u64; GROUPS]>,
     /// Whose message the service is hearing, unless it has resumed that connection in the same call.
     pub(super) heard: Option<ConnId>,
     /// Connections without a place that are not over yet (`accept.rs`), the eldest first.
@@ -109,6 +112,7 @@ impl<M: Mail> Io<M> {
             mailbox,
             lists: Lists::default(),
             draining: false,
+            asked: Cell::default(),
             heard: None,
             guests: VecDeque::new(),
             gathered: Vec::new(),
@@ -330,7 +334,10 @@ impl<M: Mail> Io<M> {
     pub(super) fn become_half(&mut self, id: ConnId, half: Half) {
         if let Some(conn) = self.connections.get_mut(id.slot, id.generation) {
             self.metrics.connections.lower(conn.kind());
+            let backlog = conn.queue.backlog_bytes();
+            self.process.count_backlog(conn.group(), backlog, 0);
             conn.half = half;
+            self.process.count_backlog(conn.group(), 0, backlog);
             self.metrics.connections.raise(conn.kind());
         }
     }
@@ -399,9 +406,10 @@ pub(super) fn count_receiving(process: &Process, metrics: &CoreMetrics, before: 
 }
 
 /// A connection's backlog has changed: the process's count and the core's metric follow.
-pub(super) fn count_backlog(process: &Process, metrics: &CoreMetrics, before: usize, now: usize) {
+pub(super) fn count_backlog(process: &Process, metrics: &CoreMetrics, conn: &Connection, before: usize) {
+    let now = conn.queue.backlog_bytes();
     if before != now {
-        process.count_backlog(before, now);
+        process.count_backlog(conn.group(), before, now);
         metrics.backlog_bytes.raise(now.saturating_sub(before) as u64);
         metrics.backlog_bytes.lower(before.saturating_sub(now) as u64);
     }

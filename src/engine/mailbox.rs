@@ -9,11 +9,14 @@
 //!   itself takes the same way.
 //! - Depth in bytes counts from the moment mail is sent (also while its bag is being filled) to the moment it is taken out,
 //!   with the weight it had when it was sent.
+//! - Ingest mail of a group that the service does not take now is laid aside, so that it holds up no other group's; it still
+//!   counts, so that its own senders wait. An end may overtake what is laid aside: a drain waits for that by itself.
 //! - A lane ends once, with [`Mailbox::end_ingest`] or [`Mailbox::end_fanout`]. Behind that come only answers to cores that wait
 //!   for them.
 //! - Only a sleeping core is woken: the sleeper raises its flag, looks once more into its lanes and only then polls; the
 //!   sender fills the lane first and looks at the flag then. With a fence on both sides one of them sees the other.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
 use std::vec;
@@ -22,7 +25,10 @@ use crossbeam_channel::{Receiver, Sender, unbounded};
 use mio::Waker;
 
 use crate::engine::post::Poster;
-use crate::engine::service::{CoreId, Mail};
+use crate::engine::service::{CoreId, GROUPS, Group, Mail};
+
+/// Bytes in a lane, by group.
+pub(super) type Depths = [AtomicUsize; GROUPS];
 
 /// What every core can see of each other core.
 #[derive(Debug)]
@@ -31,8 +37,8 @@ pub(super) struct Bell {
     sleeping: AtomicBool,
     /// The core is no more.
     ended: AtomicBool,
-    pub(super) ingest_bytes: AtomicUsize,
-    pub(super) fanout_bytes: AtomicUsize,
+    pub(super) ingest_bytes: Depths,
+    pub(super) fanout_bytes: Depths,
 }
 
 impl Bell {
@@ -42,8 +48,8 @@ impl Bell {
             waker,
             sleeping: AtomicBool::new(false),
             ended: AtomicBool::new(false),
-            ingest_bytes: AtomicUsize::new(0),
-            fanout_bytes: AtomicUsize::new(0),
+            ingest_bytes: [const { AtomicUsize::new(0) }; GROUPS],
+            fanout_bytes: [const { AtomicUsize::new(0) }; GROUPS],
         }
     }
 
@@ -80,6 +86,8 @@ pub(super) struct Mailbox<M> {
     bells: Arc<[Bell]>,
     ingest: Lane<M>,
     fanout: Lane<M>,
+    /// Ingest mail that was not taken when its turn came, by group.
+    aside: [VecDeque<(CoreId, Weighed<M>)>; GROUPS],
 }
 
 /// What comes out of a lane.
@@ -91,10 +99,19 @@ pub(super) enum Letter<M> {
     End,
 }
 
+/// The next out of a lane, not counted off yet.
+#[derive(Debug)]
+enum Next<M> {
+    Mail(CoreId, Weighed<M>),
+    End,
+}
+
 #[derive(Debug)]
 struct Lane<M> {
     outgoing: Vec<Outgoing<M>>,
     incoming: Receiver<Bag<M>>,
+    /// This core's end has been sent.
+    ended: bool,
     /// The bag that is being emptied.
     open: Option<(CoreId, vec::IntoIter<Weighed<M>>)>,
 }
@@ -131,8 +148,10 @@ pub(super) fn mailboxes<M: Mail>(bells: &Arc<[Bell]>, ingest_bytes_max: usize) -
     let (to_fanout, fanout) = lanes(bells.len());
     let cores = (0..).map(CoreId);
     let both = ingest.into_iter().zip(fanout);
-    let mailboxes =
-        cores.zip(both).map(|(core, (ingest, fanout))| Mailbox { core, bells: bells.clone(), ingest, fanout });
+    let mailboxes = cores.zip(both).map(|(core, (ingest, fanout))| {
+        let aside = std::array::from_fn(|_| VecDeque::new());
+        Mailbox { core, bells: bells.clone(), ingest, fanout, aside }
+    });
     (mailboxes.collect(), Poster::new(bells.clone(), to_ingest, to_fanout, ingest_bytes_max))
 }
 
@@ -141,7 +160,10 @@ fn lanes<M>(cores: usize) -> (Senders<M>, Vec<Lane<M>>) {
     let (senders, receivers): (Vec<_>, Vec<_>) = (0..cores).map(|_| unbounded()).unzip();
     let outgoing =
         || senders.iter().map(|channel| Outgoing { channel: channel.clone(), filling: Vec::new() }).collect();
-    let lanes = receivers.into_iter().map(|incoming| Lane { outgoing: outgoing(), incoming, open: None }).collect();
+    let lanes = receivers
+        .into_iter()
+        .map(|incoming| Lane { outgoing: outgoing(), incoming, ended: false, open: None })
+        .collect();
     (senders.into(), lanes)
 }
 
@@ -155,7 +177,7 @@ impl<M: Mail> Mailbox<M> {
     pub(super) fn send_ingest(&mut self, to: CoreId, mail: M) {
         if let Some(bell) = self.bells.get(usize::from(to.0)) {
             let bytes = mail.weight();
-            bell.ingest_bytes.fetch_add(bytes, Ordering::Relaxed);
+            bell.ingest_bytes[mail.group().index()].fetch_add(bytes, Ordering::Relaxed);
             self.ingest.fill(to, Weighed { mail, bytes });
         }
     }
@@ -164,30 +186,28 @@ impl<M: Mail> Mailbox<M> {
     pub(super) fn send_fanout(&mut self, to: CoreId, mail: M) {
         if let Some(bell) = self.bells.get(usize::from(to.0)) {
             let bytes = mail.weight();
-            bell.fanout_bytes.fetch_add(bytes, Ordering::Relaxed);
+            bell.fanout_bytes[mail.group().index()].fetch_add(bytes, Ordering::Relaxed);
             self.fanout.fill(to, Weighed { mail, bytes });
         }
     }
 
-    /// Bytes of fan-out mail before the core that has most of it. Senders ask themselves: a core in the middle of a long turn
-    /// cannot tell.
-    pub(super) fn most_fanout_bytes(&self) -> usize {
-        self.bells.iter().map(|bell| bell.fanout_bytes.load(Ordering::Relaxed)).max().unwrap_or(0)
+    /// Bytes of fan-out mail of that group before the core that has most of it. Senders ask themselves: a core in the middle of a
+    /// long turn cannot tell.
+    pub(super) fn most_fanout_bytes(&self, group: Group) -> usize {
+        let bytes = |bell: &Bell| bell.fanout_bytes[group.index()].load(Ordering::Relaxed);
+        self.bells.iter().map(bytes).max().unwrap_or(0)
     }
 
-    /// Bytes in that core's ingest lane.
-    pub(super) fn ingest_bytes(&self, to: CoreId) -> usize {
-        self.bells.get(usize::from(to.0)).map_or(0, |bell| bell.ingest_bytes.load(Ordering::Relaxed))
-    }
-
-    /// Bytes in this core's own fan-out lane.
-    pub(super) fn fanout_bytes(&self) -> usize {
-        self.bell().fanout_bytes.load(Ordering::Relaxed)
+    /// Bytes of that group in that core's ingest lane, laid aside or not.
+    pub(super) fn ingest_bytes(&self, to: CoreId, group: Group) -> usize {
+        let bell = self.bells.get(usize::from(to.0));
+        bell.map_or(0, |bell| bell.ingest_bytes[group.index()].load(Ordering::Relaxed))
     }
 
     /// Bytes in both of this core's lanes.
     pub(super) fn bytes(&self) -> usize {
-        self.fanout_bytes() + self.bell().ingest_bytes.load(Ordering::Relaxed)
+        let bell = self.bell();
+        bell.fanout_bytes.iter().chain(&bell.ingest_bytes).map(|bytes| bytes.load(Ordering::Relaxed)).sum()
     }
 
     /// Hands all filled bags over.
@@ -201,33 +221,80 @@ impl<M: Mail> Mailbox<M> {
         }
     }
 
-    /// The next of the ingest lane.
-    pub(super) fn next_ingest(&mut self) -> Option<Letter<M>> {
-        let (letter, bytes) = self.ingest.next()?;
-        self.bell().ingest_bytes.fetch_sub(bytes, Ordering::Relaxed);
-        Some(letter)
+    /// The next of the ingest lane that is of a group which is taken. What comes before it is laid aside.
+    pub(super) fn next_ingest(&mut self, takes: impl Fn(Group) -> bool) -> Option<Letter<M>> {
+        if self.has_laid_aside()
+            && let Some(aside) = Group::all()
+                .zip(&mut self.aside)
+                .find_map(|(group, aside)| if takes(group) { aside.pop_front() } else { None })
+        {
+            return Some(self.out_of_ingest(aside));
+        }
+        // Who asks counts letters, not bags.
+        let mut bags = usize::MAX;
+        loop {
+            let (from, weighed) = match self.ingest.next(&mut bags)? {
+                Next::Mail(from, weighed) => (from, weighed),
+                Next::End => return Some(Letter::End),
+            };
+            let group = weighed.mail.group();
+            if takes(group) {
+                return Some(self.out_of_ingest((from, weighed)));
+            }
+            self.aside[group.index()].push_back((from, weighed));
+        }
     }
 
-    /// The next of the fan-out lane.
-    pub(super) fn next_fanout(&mut self) -> Option<Letter<M>> {
-        let (letter, bytes) = self.fanout.next()?;
-        self.bell().fanout_bytes.fetch_sub(bytes, Ordering::Relaxed);
-        Some(letter)
+    fn out_of_ingest(&self, (from, Weighed { mail, bytes }): (CoreId, Weighed<M>)) -> Letter<M> {
+        self.bell().ingest_bytes[mail.group().index()].fetch_sub(bytes, Ordering::Relaxed);
+        Letter::Mail(from, mail)
     }
 
-    /// Whether a lane has something to take out.
+    /// How many bags are in the fan-out lane now, apart from the one that is being emptied.
+    pub(super) fn fanout_bags(&self) -> usize {
+        self.fanout.incoming.len()
+    }
+
+    /// The next of the fan-out lane, out of at most so many more bags.
+    pub(super) fn next_fanout(&mut self, bags: &mut usize) -> Option<Letter<M>> {
+        match self.fanout.next(bags)? {
+            Next::End => Some(Letter::End),
+            Next::Mail(from, Weighed { mail, bytes }) => {
+                self.bell().fanout_bytes[mail.group().index()].fetch_sub(bytes, Ordering::Relaxed);
+                Some(Letter::Mail(from, mail))
+            }
+        }
+    }
+
+    /// Whether there is mail, laid aside or in a lane.
     pub(super) fn has_mail(&self) -> bool {
-        self.has_ingest() || self.has_fanout()
+        self.ingest.has_mail() || self.has_fanout() || self.has_laid_aside()
     }
 
-    /// Whether the ingest lane has something to take out.
-    pub(super) fn has_ingest(&self) -> bool {
-        self.ingest.has_mail()
+    /// Whether the ingest lane has something to take out, or to lay aside.
+    pub(super) fn has_ingest(&self, takes: impl Fn(Group) -> bool) -> bool {
+        let takes_aside = || Group::all().zip(&self.aside).any(|(group, aside)| !aside.is_empty() && takes(group));
+        self.ingest.has_mail() || takes_aside()
+    }
+
+    /// Whether mail waits for its group to be taken.
+    pub(super) fn has_laid_aside(&self) -> bool {
+        self.aside.iter().any(|aside| !aside.is_empty())
     }
 
     /// Whether the fan-out lane has something to take out.
     pub(super) fn has_fanout(&self) -> bool {
         self.fanout.has_mail()
+    }
+
+    /// Whether this core has ended its ingest lane.
+    pub(super) const fn has_ended_ingest(&self) -> bool {
+        self.ingest.ended
+    }
+
+    /// Whether this core has ended its fan-out lane.
+    pub(super) const fn has_ended_fanout(&self) -> bool {
+        self.fanout.ended
     }
 
     /// Ends the ingest lane toward every core, behind everything sent.
@@ -266,18 +333,19 @@ impl<M> Lane<M> {
         outgoing.channel.send(Bag::Mail(from, std::mem::take(&mut outgoing.filling))).is_ok()
     }
 
-    /// The next letter, and the weight it was counted with.
-    fn next(&mut self) -> Option<(Letter<M>, usize)> {
+    /// The next, out of at most so many more bags.
+    fn next(&mut self, bags: &mut usize) -> Option<Next<M>> {
         loop {
             if let Some((from, bag)) = &mut self.open {
-                if let Some(Weighed { mail, bytes }) = bag.next() {
-                    return Some((Letter::Mail(*from, mail), bytes));
+                if let Some(weighed) = bag.next() {
+                    return Some(Next::Mail(*from, weighed));
                 }
                 self.open = None;
             }
+            *bags = bags.checked_sub(1)?;
             match self.incoming.try_recv().ok()? {
                 Bag::Mail(from, bag) => self.open = Some((from, bag.into_iter())),
-                Bag::End => return Some((Letter::End, 0)),
+                Bag::End => return Some(Next::End),
             }
         }
     }
@@ -286,7 +354,8 @@ impl<M> Lane<M> {
         self.open.as_ref().is_some_and(|(_, bag)| bag.len() > 0) || !self.incoming.is_empty()
     }
 
-    fn end(&self) {
+    fn end(&mut self) {
+        self.ended = true;
         for outgoing in &self.outgoing {
             let _gone = outgoing.channel.send(Bag::End);
         }
@@ -308,6 +377,10 @@ mod tests {
         fn weight(&self) -> usize {
             self.0
         }
+
+        fn group(&self) -> Group {
+            Group((self.0 % 2) as u8)
+        }
     }
 
     /// Mail that weighs more whenever it is asked.
@@ -317,6 +390,10 @@ mod tests {
     impl Mail for Growing {
         fn weight(&self) -> usize {
             self.0.replace(self.0.get() * 2)
+        }
+
+        fn group(&self) -> Group {
+            Group(0)
         }
     }
 
@@ -334,26 +411,68 @@ mod tests {
         let (_polls, mut cores) = pair::<Note>();
         cores[0].send_ingest(ONE, Note(1));
         cores[0].send_ingest(ONE, Note(2));
-        assert_eq!(cores[1].next_ingest(), None, "a bag leaves with the turn");
+        assert_eq!(cores[1].next_ingest(|_| true), None, "a bag leaves with the turn");
         cores[0].dispatch();
         cores[0].send_ingest(ONE, Note(3));
         cores[0].end_ingest();
         for weight in 1..=3 {
-            assert_eq!(cores[1].next_ingest(), Some(Letter::Mail(CoreId(0), Note(weight))));
+            assert_eq!(cores[1].next_ingest(|_| true), Some(Letter::Mail(CoreId(0), Note(weight))));
         }
-        assert_eq!(cores[1].next_ingest(), Some(Letter::End));
-        assert_eq!(cores[0].next_ingest(), Some(Letter::End), "the end goes to every core");
+        assert_eq!(cores[1].next_ingest(|_| true), Some(Letter::End));
+        assert_eq!(cores[0].next_ingest(|_| true), Some(Letter::End), "the end goes to every core");
     }
 
     #[test]
     fn the_depth_counts_what_has_not_been_taken_out() {
         let (_polls, mut cores) = pair();
         cores[0].send_ingest(ONE, Note(100));
-        assert_eq!((cores[0].ingest_bytes(CoreId(0)), cores[0].ingest_bytes(ONE)), (0, 100));
+        assert_eq!((cores[0].ingest_bytes(CoreId(0), Group(0)), cores[0].ingest_bytes(ONE, Group(0))), (0, 100));
         cores[0].dispatch();
-        assert_eq!(cores[0].ingest_bytes(ONE), 100);
-        cores[1].next_ingest();
-        assert_eq!(cores[0].ingest_bytes(ONE), 0);
+        assert_eq!(cores[0].ingest_bytes(ONE, Group(0)), 100);
+        cores[1].next_ingest(|_| true);
+        assert_eq!(cores[0].ingest_bytes(ONE, Group(0)), 0);
+    }
+
+    #[test]
+    fn mail_that_is_not_taken_holds_up_no_other_groups() {
+        let (_polls, mut cores) = pair();
+        for weight in [1, 3, 2, 5, 4] {
+            cores[0].send_ingest(ONE, Note(weight));
+        }
+        cores[0].end_ingest();
+        let mail = |weight| Some(Letter::Mail(CoreId(0), Note(weight)));
+        let even = |group| group == Group(0);
+        assert!(cores[1].has_ingest(even) && !cores[1].has_laid_aside());
+        for expected in [mail(2), mail(4), Some(Letter::End), None] {
+            assert_eq!(cores[1].next_ingest(even), expected);
+        }
+        assert!(!cores[1].has_ingest(even), "what is laid aside wakes nobody");
+        assert!(cores[1].has_laid_aside() && cores[1].has_mail() && cores[1].has_ingest(|_| true));
+        assert_eq!((cores[0].ingest_bytes(ONE, Group(0)), cores[0].ingest_bytes(ONE, Group(1))), (0, 9));
+        cores[0].send_ingest(ONE, Note(7));
+        cores[0].dispatch();
+        for expected in [mail(1), mail(3), mail(5), mail(7), None] {
+            assert_eq!(cores[1].next_ingest(|_| true), expected, "in order, with what came behind it");
+        }
+        assert!(!cores[1].has_mail() && cores[1].bytes() == 0);
+    }
+
+    #[test]
+    fn no_more_is_taken_than_was_there() {
+        let (_polls, mut cores) = pair();
+        for bag in [[1, 2], [3, 4]] {
+            bag.into_iter().for_each(|weight| cores[0].send_fanout(ONE, Note(weight)));
+            cores[0].dispatch();
+        }
+        let mut bags = cores[1].fanout_bags();
+        for weight in 1..=4 {
+            assert_eq!(cores[1].next_fanout(&mut bags), Some(Letter::Mail(CoreId(0), Note(weight))));
+            // More comes as fast as it is taken.
+            cores[0].send_fanout(ONE, Note(5));
+            cores[0].dispatch();
+        }
+        assert_eq!(cores[1].next_fanout(&mut bags), None, "which is for the next turn");
+        assert!(cores[1].has_fanout() && cores[1].fanout_bags() == 4);
     }
 
     #[test]
@@ -363,7 +482,7 @@ mod tests {
         cores[0].send_fanout(ONE, Growing(Cell::new(100)));
         cores[0].dispatch();
         assert_eq!(cores[1].bytes(), 200);
-        assert!(cores[1].next_ingest().is_some() && cores[1].next_fanout().is_some());
+        assert!(cores[1].next_ingest(|_| true).is_some() && cores[1].next_fanout(&mut 1).is_some());
         assert_eq!(cores[1].bytes(), 0);
     }
 

@@ -43,6 +43,7 @@ mod io;
 mod listener;
 mod mailbox;
 mod outbox;
+mod pace;
 mod pacing;
 mod post;
 mod process;
@@ -210,8 +211,8 @@ impl Engine {
         let polls = (0..cores).map(|_| Poll::new()).collect::<Result<Vec<_>, Error>>().map_err(StartError::Core)?;
         let bells = polls.iter().map(|poll| Ok(Bell::new(Waker::new(poll.registry(), token::WAKER)?)));
         let bells: Arc<[Bell]> = bells.collect::<Result<Vec<_>, Error>>().map_err(StartError::Core)?.into();
-        let throttle = pacing::throttle(&config.limits);
-        let process = Arc::new(Process::new(config.limits, bells.clone(), throttle));
+        let limits = config.limits;
+        let process = Arc::new(Process::new(limits.clone(), bells.clone(), || pacing::throttle(&limits)));
         let (mailboxes, poster) = mailbox::mailboxes(&bells, process.limits.stage_bytes());
         let resources = polls.into_iter().zip(listeners).zip(mailboxes);
         let resources = resources.map(|((poll, listener), mailbox)| Resources { poll, listener, mailbox }).collect();

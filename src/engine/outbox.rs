@@ -13,7 +13,7 @@ use crate::engine::event_stream::EventStream;
 use crate::engine::io::{Io, arm, count_backlog};
 use crate::engine::pacing::{fanout_bytes_max, heavy_bytes, overdraft_bytes};
 use crate::engine::service::{
-    Admits, ConnId, CoreId, Ending, EventStreamOpen, Lane, Mail, Outbox, Post, Pushed, Response, Run, Unsent,
+    Admits, ConnId, CoreId, Ending, EventStreamOpen, Group, Lane, Mail, Outbox, Post, Pushed, Response, Run, Unsent,
     WebSocketClose,
 };
 use crate::limits::{CLOSE_TIME, Limits, Room};
@@ -106,7 +106,7 @@ impl<M: Mail> Outbox for Io<M> {
         );
         let message_len = conn.message_len();
         conn.queue.cut(&mut self.blocks, message_len);
-        count_backlog(&self.process, &self.metrics, backlog, conn.queue.backlog_bytes());
+        count_backlog(&self.process, &self.metrics, conn, backlog);
         match &conn.half {
             Half::WebSocket(_) => {
                 self.queue(id, |out| out.extend_from_slice(last));
@@ -192,14 +192,14 @@ impl<M: Mail> Outbox for Io<M> {
         }
     }
 
-    fn admitted(&mut self, bytes: usize) {
-        self.process.count_admitted(bytes);
+    fn admitted(&mut self, group: Group, bytes: usize) {
+        self.process.pace(group).count_admitted(bytes);
     }
 
-    fn admits(&self) -> Admits {
+    fn admits(&self, group: Group) -> Admits {
         let limits = &self.process.limits;
-        let mail = Admits::of(self.mailbox.most_fanout_bytes(), fanout_bytes_max(limits));
-        self.process.admits(overdraft_bytes(limits)).min(mail)
+        let mail = Admits::of(self.mailbox.most_fanout_bytes(group), fanout_bytes_max(limits));
+        self.process.pace(group).admits(overdraft_bytes(limits)).min(mail)
     }
 }
 
@@ -213,15 +213,30 @@ impl<M: Mail> Post<M> for Io<M> {
     }
 
     fn mail_ingest(&mut self, to: CoreId, mail: M) {
+        let asked = self.asked.get()[mail.group().index()] & bit(to) != 0;
+        debug_assert!(asked, "mail that sockets cause asks for room first");
+        debug_assert!(!self.mailbox.has_ended_ingest(), "a lane ends behind all mail that is no answer");
         self.mailbox.send_ingest(to, mail);
     }
 
     fn mail_fanout(&mut self, to: CoreId, mail: M) {
+        debug_assert!(!self.mailbox.has_ended_fanout(), "a lane ends behind all mail that is no answer");
         self.mailbox.send_fanout(to, mail);
     }
 
-    fn ingest_room(&self, to: CoreId) -> Admits {
-        Admits::of(self.mailbox.ingest_bytes(to), self.process.limits.stage_bytes())
+    fn mail_ingest_reserved(&mut self, to: CoreId, mail: M) {
+        self.mailbox.send_ingest(to, mail);
+    }
+
+    fn mail_fanout_reserved(&mut self, to: CoreId, mail: M) {
+        self.mailbox.send_fanout(to, mail);
+    }
+
+    fn ingest_room(&self, to: CoreId, group: Group) -> Admits {
+        let mut asked = self.asked.get();
+        asked[group.index()] |= bit(to);
+        self.asked.set(asked);
+        Admits::of(self.mailbox.ingest_bytes(to, group), self.process.limits.stage_bytes())
     }
 }
 
@@ -290,6 +305,10 @@ impl<M: Mail> Io<M> {
         self.set_deadline(id, now.after(CLOSE_TIME));
         self.schedule_input(id);
     }
+}
+
+const fn bit(core: CoreId) -> u64 {
+    1 << (core.0 % 64)
 }
 
 /// Whether so many bytes more are too many for its queue. The bound is looked up only for who has something queued.

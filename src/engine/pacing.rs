@@ -1,16 +1,17 @@
 //! Which publishers have to wait: a core publishes that it is *in debt* while it is behind with consumers that do read
 //! (contract §9: a consumer that reads is never cut because the relay itself is behind).
 //!
-//! Owns that judgement, for those who publish much and for those who publish little; who is which, and how they wait, is the
-//! service's business ([`Outbox::admits`]). Of every measure those who publish much may use one part, and the rest is kept
-//! for those who publish little: so they find room however much the others bring.
+//! All of this is per pace group: no consumer of one makes a publisher of another wait. Owns that judgement, for those who
+//! publish much and for those who publish little; who is which, and how they wait, is the service's business
+//! ([`Outbox::admits`]). Of every measure those who publish much may use one part, and the rest is kept for those who publish
+//! little: so they find room however much the others bring.
 //!
 //! | measure | who publishes much waits | everybody waits |
 //! |---|---|---|
 //! | queued toward a consumer whose socket would take something, which is our own doing | from [`heavy_bytes`] on | from a quarter of its bound on |
-//! | all backlogs together, while a consumer that has one reads | over half of their bound | over three quarters |
+//! | all backlogs of the group together, while a consumer that has one reads | over half of their bound | over three quarters |
 //! | admitted while a consumer *needs time* | more than the [`throttle`] lets through | as much as [`overdraft_bytes`] beyond that |
-//! | fan-out mail before some core | half of [`fanout_bytes_max`] | all of it |
+//! | fan-out mail of the group before some core | half of [`fanout_bytes_max`] | all of it |
 //! | what the core's service holds back | as it says ([`Service::admits`]) | as it says |
 //!
 //! A consumer needs time while its socket is full, its queue is over a quarter of its bound, and the socket took something
@@ -23,14 +24,15 @@
 //! [`Outbox::admits`]: crate::engine::service::Outbox::admits
 //! [`Service::admits`]: crate::engine::service::Service::admits
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::base::time::Now;
 use crate::base::token_bucket::TokenBucket;
 use crate::engine::connection::Connection;
 use crate::engine::io::Io;
-use crate::engine::process::Debt;
-use crate::engine::service::{Admits, ConnId, Mail};
+use crate::engine::pace::Debt;
+use crate::engine::service::{Admits, ConnId, GROUPS, Group, Mail};
 use crate::limits::Limits;
 
 /// Queued toward a consumer that could be written to.
@@ -47,7 +49,7 @@ pub(super) fn heavy_bytes(limits: &Limits) -> usize {
     DEBT_BYTES.min(limits.write_queue_bytes_max / 8)
 }
 
-/// What may be admitted while publishers are slowed down: half a queue in [`GRACE`], a stage at once. One for the process.
+/// What may be admitted while the publishers of one group are slowed down: half a queue in [`GRACE`], a stage at once.
 pub(super) fn throttle(limits: &Limits) -> TokenBucket {
     TokenBucket::new((limits.write_queue_bytes_max / 2) as u64 / GRACE.as_secs(), limits.stage_bytes())
 }
@@ -63,40 +65,50 @@ pub(super) fn fanout_bytes_max(limits: &Limits) -> usize {
 }
 
 impl<M: Mail> Io<M> {
-    /// Judges and publishes, with what the service admits; answers whether this core is in debt.
-    pub(super) fn pace(&mut self, service_admits: Admits) -> bool {
+    /// Judges each group and publishes it, with what the service admits; answers whether this core is in debt to any.
+    pub(super) fn pace(&mut self, service_admits: impl Fn(Group) -> Admits) -> bool {
         let (now, limits) = (self.now, &self.process.limits);
+        let mut debts = [Debt { admits: Admits::Everything, slow: false }; GROUPS];
         let connections = &mut self.connections;
-        let mut debt = Debt { admits: service_admits, slow: false };
         self.lists.heavy.retain(|id| {
             let Some(conn) = connections.get_mut(id.slot, id.generation) else { return false };
             conn.flags.in_heavy = conn.queue.bytes() > heavy_bytes(limits) && conn.takes_pushes();
-            if conn.flags.in_heavy {
-                debt.add(conn, now, limits);
+            if conn.flags.in_heavy
+                && let Some(group) = conn.group()
+            {
+                debts[group.index()].add(conn, now, limits);
             }
             conn.flags.in_heavy
         });
-        let crowded = match self.process.backlog_bytes() {
-            bytes if bytes > limits.backlog_bytes_max / 4 * 3 => Admits::Nothing,
-            bytes if bytes > limits.backlog_bytes_max / 2 => Admits::Little,
-            _ => Admits::Everything,
-        };
-        if crowded < debt.admits {
-            let reads = |id: &ConnId| {
-                let conn = connections.get(id.slot, id.generation);
-                conn.is_some_and(|conn| conn.queue.backlog_bytes() > 0 && conn.takes_pushes() && is_reading(conn, now))
+        let mut in_debt = false;
+        for (group, mut debt) in Group::all().zip(debts) {
+            debt.admits = debt.admits.min(service_admits(group));
+            let pace = self.process.pace(group);
+            let crowded = match pace.backlog().load(Ordering::Relaxed) {
+                bytes if bytes > limits.backlog_bytes_max / 4 * 3 => Admits::Nothing,
+                bytes if bytes > limits.backlog_bytes_max / 2 => Admits::Little,
+                _ => Admits::Everything,
             };
-            if self.lists.lagging.iter().chain(&self.lists.consumers).any(reads) {
+            if crowded < debt.admits && self.has_reader_behind(group) {
                 debt.admits = crowded;
             }
+            pace.set_debt(self.core, debt);
+            pace.refill(now);
+            in_debt |= debt.slow || debt.admits != Admits::Everything;
         }
-        self.process.set_debt(self.core, debt);
-        self.process.refill(now);
-        let in_debt = debt.slow || debt.admits != Admits::Everything;
         if in_debt {
             self.metrics.congested_turns.increment();
         }
         in_debt
+    }
+
+    /// Whether a connection of the group that has a backlog reads.
+    fn has_reader_behind(&self, group: Group) -> bool {
+        let reads = |id: &ConnId| {
+            let conn = self.connections.get(id.slot, id.generation).filter(|conn| conn.group() == Some(group));
+            conn.is_some_and(|conn| conn.queue.backlog_bytes() > 0 && conn.takes_pushes() && is_reading(conn, self.now))
+        };
+        self.lists.lagging.iter().chain(&self.lists.consumers).any(reads)
     }
 }
 

@@ -9,10 +9,10 @@
 //! later, is dropped; who waits for its room is let go.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 
-use crate::engine::mailbox::{Bag, Bell, Senders, Weighed};
-use crate::engine::service::{Admits, CoreId, Mail};
+use crate::engine::mailbox::{Bag, Bell, Depths, Senders, Weighed};
+use crate::engine::service::{Admits, CoreId, Group, Mail};
 
 /// Sends mail to every core; [`CoreId::OUTSIDE`] is who it is from.
 #[derive(Debug)]
@@ -50,22 +50,22 @@ impl<M: Mail> Poster<M> {
         self.send(&self.fanout, |bell| &bell.fanout_bytes, to, mail);
     }
 
-    fn send(&self, lane: &Senders<M>, depth: fn(&Bell) -> &AtomicUsize, to: CoreId, mail: M) {
+    fn send(&self, lane: &Senders<M>, depth: fn(&Bell) -> &Depths, to: CoreId, mail: M) {
         let index = usize::from(to.0);
         let (Some(bell), Some(channel)) = (self.bells.get(index), lane.get(index)) else { return };
-        let bytes = mail.weight();
-        depth(bell).fetch_add(bytes, Ordering::Relaxed);
+        let (bytes, group) = (mail.weight(), mail.group().index());
+        depth(bell)[group].fetch_add(bytes, Ordering::Relaxed);
         let _gone = channel.send(Bag::Mail(CoreId::OUTSIDE, vec![Weighed { mail, bytes }]));
         bell.ring();
     }
 
-    /// What a core's ingest lane has room for. Of a core that has ended everything, for it is dropped.
+    /// What a core's ingest lane has room for, of that group. Of a core that has ended everything, for it is dropped.
     #[must_use]
-    pub fn ingest_room(&self, to: CoreId) -> Admits {
+    pub fn ingest_room(&self, to: CoreId, group: Group) -> Admits {
         match self.bells.get(usize::from(to.0)) {
             None => Admits::Nothing,
             Some(bell) if bell.has_ended() => Admits::Everything,
-            Some(bell) => Admits::of(bell.ingest_bytes.load(Ordering::Relaxed), self.bytes_max),
+            Some(bell) => Admits::of(bell.ingest_bytes[group.index()].load(Ordering::Relaxed), self.bytes_max),
         }
     }
 }

@@ -12,8 +12,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use crate::base::time::Now;
 use crate::base::token_bucket::TokenBucket;
 use crate::engine::mailbox::Bell;
+use crate::engine::pace::GroupPace;
 use crate::engine::reached::Reached;
-use crate::engine::service::{Admits, ConnId, CoreId};
+use crate::engine::service::{ConnId, CoreId, GROUPS, Group};
 use crate::limits::{BORROWERS_MAX, CORES_MAX, FAVOUR_BYTES_PER_SECOND_MIN, FAVOUR_TIME, Limits, RECEIVE_BYTES_FREE};
 
 /// A core hands accepted sockets over when it has this many connections more than the smallest.
@@ -40,14 +41,8 @@ pub(super) struct Process {
     /// The favoured one is not lent anything, since others have borrowed all there is.
     wants_back: AtomicBool,
     backlog_bytes: AtomicUsize,
-    /// One bit per core that is behind with its consumers: only who publishes little may go on.
-    behind: AtomicU64,
-    /// One bit per core that is so far behind that nobody may.
-    far_behind: AtomicU64,
-    /// One bit per core with consumers that need time.
-    slows: AtomicU64,
-    /// What may be admitted while some core needs time.
-    throttle: TokenBucket,
+    /// By group.
+    paces: [GroupPace; GROUPS],
     draining: AtomicBool,
     pub(super) reached: Reached,
 }
@@ -58,15 +53,6 @@ pub(super) struct Process {
 struct Load {
     connections: AtomicUsize,
     largest_backlog_bytes: AtomicUsize,
-}
-
-/// What a core owes its consumers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Debt {
-    /// What may be published before it has written more.
-    pub(super) admits: Admits,
-    /// Some consumer needs time.
-    pub(super) slow: bool,
 }
 
 /// What a connection may read.
@@ -105,10 +91,10 @@ impl Favour {
 }
 
 impl Process {
-    pub(super) fn new(limits: Limits, bells: Arc<[Bell]>, throttle: TokenBucket) -> Self {
+    pub(super) fn new(limits: Limits, bells: Arc<[Bell]>, throttle: impl Fn() -> TokenBucket) -> Self {
         assert!((1..=CORES_MAX).contains(&bells.len()), "a process has 1 to {CORES_MAX} cores");
         Self {
-            throttle,
+            paces: std::array::from_fn(|_| GroupPace::new(throttle())),
             limits,
             loads: bells.iter().map(|_| Load::default()).collect(),
             bells,
@@ -119,9 +105,6 @@ impl Process {
             borrowers: AtomicUsize::new(0),
             wants_back: AtomicBool::new(false),
             backlog_bytes: AtomicUsize::new(0),
-            behind: AtomicU64::new(0),
-            far_behind: AtomicU64::new(0),
-            slows: AtomicU64::new(0),
             draining: AtomicBool::new(false),
             reached: Reached::default(),
         }
@@ -248,19 +231,17 @@ impl Process {
         }
     }
 
-    /// Bytes of a connection's backlog, before and now.
-    pub(super) fn count_backlog(&self, before: usize, now: usize) {
+    /// Bytes of a connection's backlog, before and now, and of what group it is.
+    pub(super) fn count_backlog(&self, group: Option<Group>, before: usize, now: usize) {
         count(&self.backlog_bytes, before, now);
+        if let Some(group) = group {
+            count(self.pace(group).backlog(), before, now);
+        }
     }
 
     /// Whether all backlogs together are over their bound.
     pub(super) fn is_backlog_over(&self) -> bool {
-        self.backlog_bytes() > self.limits.backlog_bytes_max
-    }
-
-    /// Bytes of all backlogs together.
-    pub(super) fn backlog_bytes(&self) -> usize {
-        self.backlog_bytes.load(Ordering::Relaxed)
+        self.backlog_bytes.load(Ordering::Relaxed) > self.limits.backlog_bytes_max
     }
 
     /// Publishes the core's largest backlog. While all together are over their bound, answers whether it is this core that has
@@ -282,40 +263,9 @@ impl Process {
         }
     }
 
-    /// Publishes how far the core is behind with consumers that do read.
-    pub(super) fn set_debt(&self, core: CoreId, debt: Debt) {
-        set_bit(&self.behind, core, debt.admits <= Admits::Little);
-        set_bit(&self.far_behind, core, debt.admits == Admits::Nothing);
-        set_bit(&self.slows, core, debt.slow);
-    }
-
-    /// What may be published for all that cores have told; while some core asks for time, everything until what may be
-    /// admitted meanwhile is used up, and little until so much more is owed.
-    pub(super) fn admits(&self, overdraft_bytes: usize) -> Admits {
-        let slow = self.is_slow();
-        if self.far_behind.load(Ordering::Relaxed) != 0 || (slow && self.throttle.owed() > overdraft_bytes as u64) {
-            Admits::Nothing
-        } else if self.behind.load(Ordering::Relaxed) != 0 || (slow && self.throttle.is_empty()) {
-            Admits::Little
-        } else {
-            Admits::Everything
-        }
-    }
-
-    fn is_slow(&self) -> bool {
-        self.slows.load(Ordering::Relaxed) != 0
-    }
-
-    /// Bytes of events have been admitted.
-    pub(super) fn count_admitted(&self, bytes: usize) {
-        if self.is_slow() {
-            self.throttle.take(bytes);
-        }
-    }
-
-    /// Lets time pass for what may be admitted.
-    pub(super) fn refill(&self, now: Now) {
-        self.throttle.refill(now);
+    /// What cores tell one another of a group.
+    pub(super) fn pace(&self, group: Group) -> &GroupPace {
+        &self.paces[group.index()]
     }
 
     fn load(&self, core: CoreId) -> Option<&Load> {
@@ -331,19 +281,6 @@ fn count(total: &AtomicUsize, before: usize, now: usize) {
     }
 }
 
-fn set_bit(mask: &AtomicU64, core: CoreId, on: bool) {
-    let bit = 1 << core.0;
-    // Written only on a change: the line is read by all cores.
-    if (mask.load(Ordering::Relaxed) & bit != 0) == on {
-        return;
-    }
-    if on {
-        mask.fetch_or(bit, Ordering::Relaxed);
-    } else {
-        mask.fetch_and(!bit, Ordering::Relaxed);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use mio::{Poll, Token, Waker};
@@ -354,7 +291,7 @@ mod tests {
         let mut limits = Limits::default();
         change(&mut limits);
         let bell = || Bell::new(Waker::new(Poll::new().unwrap().registry(), Token(0)).unwrap());
-        Process::new(limits, (0..cores).map(|_| bell()).collect(), TokenBucket::new(1000, 100))
+        Process::new(limits, (0..cores).map(|_| bell()).collect(), || TokenBucket::new(1000, 100))
     }
 
     #[test]
@@ -468,30 +405,9 @@ mod tests {
     }
 
     #[test]
-    fn who_publishes_little_may_go_on_for_longer() {
-        const OVERDRAFT: usize = 50;
-        let process = process(2, |_| {});
-        let owe = |core, admits, slow| process.set_debt(CoreId(core), Debt { admits, slow });
-        assert_eq!(process.admits(OVERDRAFT), Admits::Everything);
-        owe(1, Admits::Little, false);
-        assert_eq!(process.admits(OVERDRAFT), Admits::Little);
-        owe(0, Admits::Nothing, false);
-        assert_eq!(process.admits(OVERDRAFT), Admits::Nothing, "of any core");
-        owe(0, Admits::Everything, true);
-        owe(1, Admits::Everything, false);
-        assert_eq!(process.admits(OVERDRAFT), Admits::Everything);
-        process.count_admitted(100);
-        assert_eq!(process.admits(OVERDRAFT), Admits::Little, "what may be admitted meanwhile is used up");
-        process.count_admitted(OVERDRAFT + 1);
-        assert_eq!(process.admits(OVERDRAFT), Admits::Nothing);
-        owe(0, Admits::Everything, false);
-        assert_eq!(process.admits(OVERDRAFT), Admits::Everything, "nobody asks for time any more");
-    }
-
-    #[test]
     fn the_core_with_the_largest_backlog_is_the_one_to_cut() {
         let process = process(2, |limits| limits.backlog_bytes_max = 100);
-        process.count_backlog(0, 101);
+        process.count_backlog(None, 0, 101);
         assert!(process.is_backlog_over());
         assert!(process.has_largest_backlog(CoreId(0), 60));
         assert!(process.has_largest_backlog(CoreId(1), 61));

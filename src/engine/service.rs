@@ -70,12 +70,12 @@ pub trait Service {
     /// The service's own alarm of a connection ([`Outbox::arm`]) went off. One shot.
     fn on_alarm(&mut self, out: &mut dyn Post<Self::Mail>, conn: ConnId);
 
-    /// Whether more ingest mail is taken. What is not taken waits in the lane and counts in [`Post::ingest_room`], so
-    /// that senders wait instead of filling the service's own queues.
-    fn takes_ingest(&self) -> bool;
+    /// Whether more ingest mail of that group is taken. What is not taken waits, behind nobody and before nobody of another
+    /// group, and counts in [`Post::ingest_room`], so that senders wait instead of filling the service's own queues.
+    fn takes_ingest(&self, group: Group) -> bool;
 
-    /// What may be published, for all that waits in this service for its own consumers.
-    fn admits(&self) -> Admits;
+    /// What may be published in that group, for all that waits in this service for its consumers.
+    fn admits(&self, group: Group) -> Admits;
 
     /// Mail from a service of another core (or this one).
     fn on_mail(&mut self, out: &mut dyn Post<Self::Mail>, from: CoreId, mail: Self::Mail);
@@ -114,6 +114,30 @@ pub trait Service {
 pub trait Mail: Send + 'static {
     /// Bytes it keeps alive, for the bound of the ingest lane. Asked once, when it is sent.
     fn weight(&self) -> usize;
+
+    /// Whose it is.
+    fn group(&self) -> Group;
+}
+
+/// A pace group: connections and publishers that wait for one another, and for nobody of another group. One per protocol.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Group(pub u8);
+
+/// How many pace groups there are.
+pub const GROUPS: usize = 4;
+
+impl Group {
+    /// All of them.
+    pub fn all() -> impl Iterator<Item = Self> {
+        (0..).map(Self).take(GROUPS)
+    }
+
+    /// Its place among all.
+    #[must_use]
+    pub fn index(self) -> usize {
+        debug_assert!(usize::from(self.0) < GROUPS, "a group that exists");
+        usize::from(self.0) % GROUPS
+    }
 }
 
 /// What holds for whatever answers a request.
@@ -147,6 +171,8 @@ pub enum Verdict {
 /// What an upgraded connection is bound to.
 #[derive(Debug, Clone)]
 pub struct WebSocketUpgrade {
+    /// Whose publishers wait for it.
+    pub group: Group,
     /// `Sec-WebSocket-Accept`.
     pub accept: [u8; 28],
     /// Bytes of one message; over it close code 1009.
@@ -162,6 +188,8 @@ pub struct WebSocketUpgrade {
 /// How an event stream opens.
 #[derive(Debug, Clone)]
 pub struct EventStreamOpen {
+    /// Whose publishers wait for it.
+    pub group: Group,
     /// Fields beyond status line and framing (`Content-Type` among them).
     pub fields: Fields,
     /// First message, unframed (for example `: open\n\n`), sent with the head.
@@ -410,10 +438,11 @@ pub trait Outbox {
     /// Forgets the connection's alarm.
     fn disarm(&mut self, conn: ConnId);
 
-    /// What may be published, as far as all cores are behind with consumers that do read: who may not must wait.
-    fn admits(&self) -> Admits;
-    /// Tells that bytes of events were admitted, which counts while publishers are slowed down.
-    fn admitted(&mut self, bytes: usize);
+    /// What may be published in that group, as far as all cores are behind with consumers of it that do read: who may not must
+    /// wait.
+    fn admits(&self, group: Group) -> Admits;
+    /// Tells that bytes of events were admitted in that group, which counts while its publishers are slowed down.
+    fn admitted(&mut self, group: Group, bytes: usize);
 }
 
 /// An [`Outbox`], and mail of one kind. The two are apart so that who wraps one protocol's mail into that of all of them has
@@ -423,10 +452,16 @@ pub trait Post<M> {
     fn outbox(&mut self) -> &mut dyn Outbox;
     /// The outbox, to be asked.
     fn out(&self) -> &dyn Outbox;
-    /// Sends mail that only sockets cause: ask [`Post::ingest_room`] first and park the socket when it does not admit it.
+    /// Sends mail that only sockets cause: ask [`Post::ingest_room`] in the same turn and park the socket when it does not admit
+    /// it. Not behind the end of the lane.
     fn mail_ingest(&mut self, to: CoreId, mail: M);
-    /// Sends mail that ends in write queues; never waits.
+    /// Sends mail that ends in write queues; never waits. Not behind the end of the lane.
     fn mail_fanout(&mut self, to: CoreId, mail: M);
-    /// What that core's ingest lane has room for. Mail that only answers mail has reserved room and need not ask.
-    fn ingest_room(&self, to: CoreId) -> Admits;
+    /// Sends into the ingest lane what has room reserved: it answers mail, or a connection has at most one of it under way. Also
+    /// behind the end of the lane.
+    fn mail_ingest_reserved(&mut self, to: CoreId, mail: M);
+    /// Sends into the fan-out lane what answers mail, also behind the end of the lane.
+    fn mail_fanout_reserved(&mut self, to: CoreId, mail: M);
+    /// What that core's ingest lane has room for, of that group.
+    fn ingest_room(&self, to: CoreId, group: Group) -> Admits;
 }

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use crate::base::time::{Deadline, Now};
 use crate::engine::reception::Reception;
-use crate::engine::service::{Ending, WebSocketUpgrade};
+use crate::engine::service::{Ending, Group, WebSocketUpgrade};
 use crate::limits::FRAGMENTS_MAX;
 use crate::wire::websocket::frame::{encode_close, encode_ping, encode_pong};
 use crate::wire::websocket::{Incoming, MessageDecoder, Payload};
@@ -26,6 +26,7 @@ const PONG_BYTES_MAX: usize = 64 << 10;
 /// See the module.
 #[derive(Debug)]
 pub(super) struct WebSocket {
+    pub(super) group: Group,
     decoder: MessageDecoder,
     /// Of the message under way.
     reception: Option<Box<Reception>>,
@@ -77,6 +78,7 @@ pub(super) enum Silence {
 impl WebSocket {
     pub(super) fn new(upgrade: &WebSocketUpgrade, now: Now) -> Self {
         Self {
+            group: upgrade.group,
             decoder: MessageDecoder::new(upgrade.message_bytes_max, upgrade.first_message_bytes_max, FRAGMENTS_MAX),
             reception: None,
             state: State::Open,
@@ -228,6 +230,7 @@ mod tests {
 
     fn websocket_for(message_bytes_max: usize) -> WebSocket {
         let upgrade = WebSocketUpgrade {
+            group: Group(0),
             accept: [b'x'; 28],
             message_bytes_max,
             first_message_bytes_max: message_bytes_max / 2,

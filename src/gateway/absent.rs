@@ -2,7 +2,7 @@
 
 use std::convert::Infallible;
 
-use crate::engine::service::{ConnId, CoreId, Ending, Flow, Mail, Message, Post, Response, Verdict, Work};
+use crate::engine::service::{ConnId, CoreId, Ending, Flow, Group, Mail, Message, Post, Response, Verdict, Work};
 use crate::protocol::routes::Path;
 use crate::protocol::{Protocol, Refused, Request};
 use crate::wire::http1::answer::json_response;
@@ -18,6 +18,10 @@ pub enum NoMail {}
 
 impl Mail for NoMail {
     fn weight(&self) -> usize {
+        match *self {}
+    }
+
+    fn group(&self) -> Group {
         match *self {}
     }
 }
@@ -47,6 +51,10 @@ impl Protocol for Absent {
 
     fn on_message(&mut self, _: Out<'_>, _: ConnId, _: Message<'_>) -> Flow {
         Flow::Continue
+    }
+
+    fn group(&self) -> Group {
+        Group(0)
     }
 
     fn on_turn(&mut self, _: Out<'_>) -> Work {

@@ -17,7 +17,8 @@ use std::sync::Arc;
 
 use crate::base::time::Deadline;
 use crate::engine::service::{
-    Admits, ConnId, CoreId, Ending, Flow, HttpFault, Message, Outbox, Post, Response, Service, Terms, Verdict, Work,
+    Admits, ConnId, CoreId, Ending, Flow, Group, HttpFault, Message, Outbox, Post, Response, Service, Terms, Verdict,
+    Work,
 };
 use crate::ops::auth::Access;
 use crate::ops::hosts::Hosts;
@@ -229,12 +230,12 @@ impl<A: Protocol, B: Protocol, C: Protocol> Service for Gateway<A, B, C> {
         self.protocols.on_overflow(out, conn);
     }
 
-    fn takes_ingest(&self) -> bool {
-        self.protocols.takes_ingest()
+    fn takes_ingest(&self, group: Group) -> bool {
+        self.protocols.takes_ingest(group)
     }
 
-    fn admits(&self) -> Admits {
-        self.protocols.admits()
+    fn admits(&self, group: Group) -> Admits {
+        self.protocols.admits(group)
     }
 
     fn on_mail(&mut self, out: &mut dyn Post<Self::Mail>, from: CoreId, mail: Self::Mail) {

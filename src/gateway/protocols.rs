@@ -5,7 +5,7 @@
 
 use crate::base::time::Deadline;
 use crate::engine::service::{
-    Admits, ConnId, CoreId, Ending, Flow, HttpFault, Mail, Message, Outbox, Post, Response, Verdict, Work,
+    Admits, ConnId, CoreId, Ending, Flow, Group, HttpFault, Mail, Message, Outbox, Post, Response, Verdict, Work,
 };
 use crate::ops::metrics;
 use crate::protocol::by_conn::ByConn;
@@ -30,6 +30,14 @@ impl<A: Mail, B: Mail, C: Mail> Mail for OneOf<A, B, C> {
             Self::First(mail) => mail.weight(),
             Self::Second(mail) => mail.weight(),
             Self::Third(mail) => mail.weight(),
+        }
+    }
+
+    fn group(&self) -> Group {
+        match self {
+            Self::First(mail) => mail.group(),
+            Self::Second(mail) => mail.group(),
+            Self::Third(mail) => mail.group(),
         }
     }
 }
@@ -80,8 +88,16 @@ impl<M, W> Post<M> for Wrapping<'_, M, W> {
         self.post.mail_fanout(to, (self.wrap)(mail));
     }
 
-    fn ingest_room(&self, to: CoreId) -> Admits {
-        self.post.ingest_room(to)
+    fn mail_ingest_reserved(&mut self, to: CoreId, mail: M) {
+        self.post.mail_ingest_reserved(to, (self.wrap)(mail));
+    }
+
+    fn mail_fanout_reserved(&mut self, to: CoreId, mail: M) {
+        self.post.mail_fanout_reserved(to, (self.wrap)(mail));
+    }
+
+    fn ingest_room(&self, to: CoreId, group: Group) -> Admits {
+        self.post.ingest_room(to, group)
     }
 }
 
@@ -234,15 +250,23 @@ impl<A: Protocol, B: Protocol, C: Protocol> Protocols<A, B, C> {
         }
     }
 
+    // ── each group's ──
+
+    pub(super) fn takes_ingest(&self, group: Group) -> bool {
+        let Self { first, second, third, .. } = self;
+        (first.group() != group || first.takes_ingest())
+            && (second.group() != group || second.takes_ingest())
+            && (third.group() != group || third.takes_ingest())
+    }
+
+    pub(super) fn admits(&self, group: Group) -> Admits {
+        fn of<P: Protocol>(protocol: &P, group: Group) -> Admits {
+            if protocol.group() == group { protocol.admits() } else { Admits::Everything }
+        }
+        of(&self.first, group).min(of(&self.second, group)).min(of(&self.third, group))
+    }
+
     // ── all together ──
-
-    pub(super) fn takes_ingest(&self) -> bool {
-        self.first.takes_ingest() && self.second.takes_ingest() && self.third.takes_ingest()
-    }
-
-    pub(super) fn admits(&self) -> Admits {
-        self.first.admits().min(self.second.admits()).min(self.third.admits())
-    }
 
     pub(super) fn on_turn(&mut self, out: &mut dyn Post<MailOf<A, B, C>>) -> Work {
         let first = call!(self.first.on_turn(out as OneOf::First));

@@ -166,6 +166,7 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use super::*;
+    use crate::engine::service::Group;
 
     const PACE: Pace = Pace { looks_per_turn: 24, large_bytes: 2 << 10 };
 
@@ -175,6 +176,10 @@ mod tests {
     impl Mail for Letter {
         fn weight(&self) -> usize {
             self.0
+        }
+
+        fn group(&self) -> Group {
+            Group(0)
         }
     }
 
@@ -252,6 +257,10 @@ mod tests {
         impl Mail for Growing {
             fn weight(&self) -> usize {
                 self.0.fetch_add(1, Ordering::Relaxed) + 1
+            }
+
+            fn group(&self) -> Group {
+                Group(0)
             }
         }
         let mut inflow = Inflow::new(PACE);

@@ -50,8 +50,14 @@
 //! - What is refused once the path is known has the protocol's own form ([`Protocol::refusal`]), also where the engine finds it in a
 //!   body; what is refused before that has the gateway's.
 //!   `engine/three::what_the_engine_refuses_has_the_form_of_its_protocol_and_the_fields_of_its_request`.
-//! - Lanes and turns are shared: a protocol that never rests keeps the core from sleeping, and one that is never quiescent makes
-//!   the drain of all fail. `engine/three::a_drain_ends_all_three`.
+//! - Turns are shared: a protocol that never rests keeps the core from sleeping, and one that is never quiescent makes the drain
+//!   of all fail. `engine/three::a_drain_ends_all_three`.
+//! - Lanes, pace and ingest mail are not. Each protocol has a row of [`shares`]: the lanes of runs that are its own, and the group
+//!   its connections ([`EventStreamOpen`], [`WebSocketUpgrade`]), its publishers ([`Outbox::admits`], [`Outbox::admitted`]) and its
+//!   mail ([`Mail::group`]) are in. A connection that needs time slows down its own group, and ingest mail that is not taken holds up
+//!   no other's. `shares::a_lane_of_another_is_refused`,
+//!   `engine/pacing::a_slow_reader_of_one_group_changes_nothing_for_publishers_of_another`,
+//!   `engine/pacing::mail_that_is_not_taken_holds_up_no_other_groups_and_no_core_spins`.
 //!
 //! # A turn
 //!
@@ -68,7 +74,7 @@
 //! - Who waits for room ([`Outbox::admits`], [`Post::ingest_room`]) answers [`Work::Held`], also for a socket it has parked:
 //!   room comes on other cores, and nobody rings. With [`Work::Idle`] the core sleeps until something happens to it, if need
 //!   be for ever. Nothing can assert this: only the service knows for what it waits.
-//! - While [`Service::takes_ingest`] says no and such mail waits, the core looks again after a millisecond, whatever `on_turn`
+//! - While [`Service::takes_ingest`] says no and mail of that group waits, the core looks again after a millisecond, whatever `on_turn`
 //!   answered. `engine/traps::a_core_whose_service_takes_no_ingest_looks_again_and_does_not_spin`.
 //! - What is due and is no connection's: [`Service::next_deadline`] is asked before the core sleeps, and `on_turn` follows when
 //!   it has come, never early and at most a tick late.
@@ -76,10 +82,13 @@
 //!
 //! # Mail
 //!
-//! - *Ingest* (core to owner) is what sockets cause. Who sends asks [`Post::ingest_room`] first and, without room, parks the
-//!   socket. *Fan-out* (owner to core) ends in write queues and never waits. So no two cores wait for each other. Mail
-//!   that only answers mail need not ask, nor what is small and bounded by the number of connections; the engine cannot tell
-//!   these apart, so who does not ask for the rest fills memory unseen but for `mailbox_bytes`.
+//! - *Ingest* (core to owner) is what sockets cause. Who sends asks [`Post::ingest_room`] first, in the same turn, and without room
+//!   parks the socket: "mail that sockets cause asks for room first". *Fan-out* (owner to core) ends in write queues and never
+//!   waits. So no two cores wait for each other. Mail that only answers mail has its room reserved, and so has what a connection
+//!   has at most one of under way: [`Post::mail_ingest_reserved`], [`Post::mail_fanout_reserved`].
+//!   `engine/pacing::mail_that_breaks_the_rules_of_its_lane_is_found`.
+//! - Of fan-out mail a turn takes all that is there when it looks, of ingest mail some hundred letters; what comes meanwhile
+//!   waits. `mailbox::no_more_is_taken_than_was_there`.
 //! - Mail of one lane from one core to another arrives in the order it was sent, to the own core as well. There is no order
 //!   between the lanes, nor between mail to the own core and a call that does the same at once: who shortens that way
 //!   takes it for all mail that has to stay in order. `mailbox::mail_keeps_its_order_and_its_end`.
@@ -117,11 +126,10 @@
 //! - [`Service::on_drain`] comes first. Then no request and no message is handed over, whereas everything else goes on: bodies
 //!   in flight, mail, alarms, drained queues, overflows, ends, `on_turn`.
 //!   `engine/drain::a_body_in_flight_comes_to_its_end_and_a_new_request_is_refused`.
-//! - A core that has no work left and whose service is quiescent ([`Service::is_quiescent`]) ends its ingest lane, once. Behind that
-//!   end may come what answers the mail of others: who needs such an answer is not quiescent before it has come.
-//! - Once all ingest lanes have ended, cores at rest end their fan-out lanes, once. Behind that end, too, come answers to cores
-//!   that are not quiescent yet; whatever else is sent then may be lost, and nothing asserts it, for the engine cannot tell an
-//!   answer from the rest. When all have ended, [`Service::on_goodbye`] comes, until nothing is left to say;
+//! - A core that has no work left and whose service is quiescent ([`Service::is_quiescent`]) ends its ingest lane, once. Once all
+//!   ingest lanes have ended, cores at rest end their fan-out lanes, once. Behind an end come only answers to cores that wait for
+//!   them, sent as reserved mail: "a lane ends behind all mail that is no answer". Who needs such an answer is not quiescent before
+//!   it has come; an answer that nobody waits for may be lost. When all have ended, [`Service::on_goodbye`] comes, until nothing is left to say;
 //!   the engine then closes whatever is open. `engine/drain::everybody_is_told`.
 //! - A service that is never quiescent, or never idle, makes the drain fail at its time. What is then queued is lost, and
 //!   `on_gone` does not come.
@@ -131,12 +139,18 @@
 //! [`spawn`]: crate::engine::spawn
 //! [`ConnId`]: crate::engine::service::ConnId
 //! [`Flow::Park`]: crate::engine::service::Flow::Park
+//! [`EventStreamOpen`]: crate::engine::service::EventStreamOpen
 //! [`Lane`]: crate::engine::service::Lane
+//! [`Mail::group`]: crate::engine::service::Mail::group
 //! [`Mail::weight`]: crate::engine::service::Mail::weight
 //! [`Outbox::admits`]: crate::engine::service::Outbox::admits
 //! [`Outbox::arm`]: crate::engine::service::Outbox::arm
 //! [`Outbox::disarm`]: crate::engine::service::Outbox::disarm
+//! [`Outbox::admitted`]: crate::engine::service::Outbox::admitted
 //! [`Post::ingest_room`]: crate::engine::service::Post::ingest_room
+//! [`Post::mail_fanout_reserved`]: crate::engine::service::Post::mail_fanout_reserved
+//! [`Post::mail_ingest_reserved`]: crate::engine::service::Post::mail_ingest_reserved
+//! [`WebSocketUpgrade`]: crate::engine::service::WebSocketUpgrade
 //! [`Outbox::open_event_stream`]: crate::engine::service::Outbox::open_event_stream
 //! [`Outbox::push_always`]: crate::engine::service::Outbox::push_always
 //! [`Outbox::queued_bytes`]: crate::engine::service::Outbox::queued_bytes
@@ -177,13 +191,14 @@ pub mod gather;
 pub mod inflow;
 pub mod owners;
 pub mod routes;
+pub mod shares;
 
 #[cfg(doc)]
 use crate::engine::service::Service;
 
 use crate::base::time::Deadline;
 use crate::engine::service::{
-    Admits, ConnId, CoreId, Ending, Flow, HttpFault, Mail, Message, Post, Response, Verdict, Work,
+    Admits, ConnId, CoreId, Ending, Flow, Group, HttpFault, Mail, Message, Post, Response, Verdict, Work,
 };
 use crate::wire::http1::RequestHead;
 use crate::wire::json::ObjectWriter;
@@ -229,6 +244,8 @@ pub trait Protocol {
     fn on_overflow(&mut self, _out: &mut dyn Post<Self::Mail>, _conn: ConnId) {}
     /// See [`Service::on_alarm`].
     fn on_alarm(&mut self, _out: &mut dyn Post<Self::Mail>, _conn: ConnId) {}
+    /// In which group its connections and publishers are paced: that of its row in [`shares`].
+    fn group(&self) -> Group;
     /// See [`Service::takes_ingest`].
     fn takes_ingest(&self) -> bool {
         true

@@ -7,11 +7,12 @@ use std::borrow::Cow;
 use std::sync::atomic::Ordering;
 
 use crate::engine::service::{
-    Admits, ConnId, CoreId, Ending, Flow, HttpFault, Message, Post, Response, Verdict, WebSocketUpgrade, Work,
+    Admits, ConnId, CoreId, Ending, Flow, Group, HttpFault, Message, Post, Response, Verdict, WebSocketUpgrade, Work,
 };
 use crate::limits::{PEER_SILENCE_MAX, PING_INTERVAL};
 use crate::ops::metrics;
 use crate::protocol::routes::{Auth, Path};
+use crate::protocol::shares::ACTIVITY;
 use crate::protocol::{Protocol, Refused, Request};
 use crate::wire::http1::answer::json_response;
 use crate::wire::http1::chunk::StreamFraming;
@@ -128,6 +129,7 @@ impl Relay {
         }
         self.on_socket(out.outbox(), conn);
         Verdict::Upgrade(WebSocketUpgrade {
+            group: ACTIVITY.group,
             accept,
             message_bytes_max: self.shared.limits.body_bytes_max,
             first_message_bytes_max: self.shared.limits.hello_bytes_max,
@@ -206,6 +208,10 @@ impl Protocol for Relay {
 
     fn on_alarm(&mut self, out: &mut dyn Post<RelayMail>, conn: ConnId) {
         self.on_alarm(out.outbox(), conn);
+    }
+
+    fn group(&self) -> Group {
+        ACTIVITY.group
     }
 
     fn takes_ingest(&self) -> bool {

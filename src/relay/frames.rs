@@ -2,7 +2,8 @@
 //! and core (contract §5), whatever the number of consumers. The lowered forms of a large event are prepared some at a time,
 //! before it is delivered.
 
-use crate::engine::service::{CoreId, Lane, Outbox, Run};
+use crate::engine::service::{CoreId, Outbox, Run};
+use crate::protocol::shares::ACTIVITY;
 use crate::wire::http1::chunk::StreamFraming;
 use crate::wire::{sse, websocket};
 
@@ -35,7 +36,7 @@ impl Binding {
 const BINDINGS: usize = 3;
 const CEILINGS: usize = 4;
 /// Class runs of one (binding, ceiling) follow each other in one lane, so that a turn's events join.
-const _: () = assert!(BINDINGS * CEILINGS <= crate::engine::service::LANES);
+const _: () = assert!(BINDINGS * CEILINGS == ACTIVITY.lanes());
 
 /// A lowered form of the present event.
 #[derive(Debug, Default)]
@@ -115,7 +116,7 @@ impl Frames {
         if let Some(run) = self.runs[row][column] {
             return run;
         }
-        let lane = Lane(u8::try_from(row * CEILINGS + column).unwrap_or(0));
+        let lane = ACTIVITY.lane(row * CEILINGS + column);
         let run = out.write_run(lane, self.encode(event, binding, ceiling));
         self.runs[row][column] = Some(run);
         run

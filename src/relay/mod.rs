@@ -62,6 +62,7 @@ use crate::ops::metrics::{CoreMetrics, EvictionCause, RejectionCode};
 use crate::protocol::by_conn::ByConn;
 use crate::protocol::gather::{Gatherings, Next};
 use crate::protocol::inflow::{Inflow, Pace};
+use crate::protocol::shares::ACTIVITY;
 use crate::wire::http1::answer::json_response;
 use crate::wire::http1::chunk::StreamFraming;
 use crate::wire::websocket::close::CloseCode;
@@ -443,6 +444,8 @@ impl Relay {
     fn send_to_core(&mut self, out: &mut dyn Post<RelayMail>, core: CoreId, mail: RelayMail) {
         if core == self.core {
             self.on_mail(out, core, mail);
+        } else if mail.is_answer() {
+            out.mail_fanout_reserved(core, mail);
         } else {
             out.mail_fanout(core, mail);
         }
@@ -452,8 +455,11 @@ impl Relay {
     fn send_to_owner(&mut self, out: &mut dyn Post<RelayMail>, owner: CoreId, input: OwnerInput) {
         if owner == self.core {
             self.owner.push(owner, input);
-        } else {
+        } else if matches!(input, OwnerInput::Events(_)) {
             out.mail_ingest(owner, RelayMail::Owner(input));
+        } else {
+            // An answer, or what a connection has at most one of under way.
+            out.mail_ingest_reserved(owner, RelayMail::Owner(input));
         }
     }
 
@@ -461,7 +467,7 @@ impl Relay {
     fn flush_live(&mut self, out: &mut dyn Post<RelayMail>) {
         let mut handed = Vec::new();
         self.ingest.flush_live(&self.shared, &mut |to, input| handed.push((to, input)));
-        out.outbox().admitted(handed.iter().map(|(_, input)| input.weight()).sum());
+        out.outbox().admitted(ACTIVITY.group, handed.iter().map(|(_, input)| input.weight()).sum());
         for (to, input) in handed {
             self.send_to_owner(out, to, input);
         }
@@ -528,6 +534,7 @@ impl Relay {
                 }
                 None => {
                     let open = EventStreamOpen {
+                        group: ACTIVITY.group,
                         fields: vec![
                             ("content-type", Cow::Borrowed("text/event-stream")),
                             ("cache-control", Cow::Borrowed("no-cache, no-transform")),

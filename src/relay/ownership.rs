@@ -22,10 +22,11 @@ use tracing::warn;
 use crate::base::segment_pool::PoolBudget;
 use crate::base::seldom::Seldom;
 use crate::base::time::Now;
-use crate::engine::service::{ConnId, CoreId, Mail};
+use crate::engine::service::{ConnId, CoreId, Group, Mail};
 use crate::limits::Limits;
 use crate::ops::metrics::{CoreMetrics, EvictionCause};
 use crate::protocol::owners::Owners;
+use crate::protocol::shares::ACTIVITY;
 
 use super::claims::{ClaimNote, Control};
 use super::error::Code;
@@ -427,5 +428,25 @@ impl Mail for RelayMail {
                 Self::Gathered(Part::Entries { entries, .. }) => entries.len(),
                 _ => 0,
             }
+    }
+
+    fn group(&self) -> Group {
+        ACTIVITY.group
+    }
+}
+
+impl RelayMail {
+    /// Whether another core waits for it, which may be behind the end of the lane.
+    #[must_use]
+    pub const fn is_answer(&self) -> bool {
+        match self {
+            Self::Admitted { .. }
+            | Self::Registered { .. }
+            | Self::Page(_)
+            | Self::CommandAnswer { .. }
+            | Self::EvictAnswered { .. }
+            | Self::Gathered(_) => true,
+            Self::Owner(_) | Self::Fanout(_) | Self::Handover { .. } | Self::Evict { .. } | Self::Gather(_) => false,
+        }
     }
 }

@@ -7,6 +7,7 @@
 //! Invariant: who waits is looked at again each turn, in another order each time, so that nobody is always the last.
 
 use crate::engine::service::{Admits, Post};
+use crate::protocol::shares::ACTIVITY;
 
 use super::ownership::OwnerInput;
 use super::{Relay, RelayMail};
@@ -33,11 +34,11 @@ impl Relay {
         let now = out.out().now();
         ingest.hand_over(&mut |conn, to, batch| {
             let bytes = batch.batch.weight();
-            let room = if to == *core { owner.room(0) } else { out.ingest_room(to) };
-            if !allowances.passes(out.out().admits().min(room), conn, bytes, now) {
+            let room = if to == *core { owner.room(0) } else { out.ingest_room(to, ACTIVITY.group) };
+            if !allowances.passes(out.out().admits(ACTIVITY.group).min(room), conn, bytes, now) {
                 return Some(batch);
             }
-            out.outbox().admitted(bytes);
+            out.outbox().admitted(ACTIVITY.group, bytes);
             let input = OwnerInput::Events(batch);
             if to == *core {
                 owner.push(to, input);
@@ -52,7 +53,9 @@ impl Relay {
     pub(super) fn room(&self, out: &dyn Post<RelayMail>) -> Admits {
         let here = self.owner.room(self.ingest.live_bytes());
         let others = self.shared.owners.every_core().filter(|core| *core != self.core);
-        others.map(|core| out.ingest_room(core)).fold(out.out().admits().min(here), Admits::min)
+        others
+            .map(|core| out.ingest_room(core, ACTIVITY.group))
+            .fold(out.out().admits(ACTIVITY.group).min(here), Admits::min)
     }
 
     /// Reads on from parked WebSockets as far as there is room.

@@ -128,8 +128,10 @@ impl Relay {
                 };
                 let bytes = event.raw().len();
                 self.ingest.push_live(&self.shared, event, claim);
+                // Asked before any of it is sent.
+                let room = self.room(out);
                 self.lapse_claims(out, conn);
-                if !self.allowances.goes_on(self.room(out), conn, bytes, out.out().now()) {
+                if !self.allowances.goes_on(room, conn, bytes, out.out().now()) {
                     self.parked.push(conn);
                     return Flow::Park;
                 }

@@ -139,7 +139,7 @@ pub fn dies_of(test: &str, message: &str) {
     assert!(!output.status.success() && said.contains(message), "{}: {said}", output.status);
 }
 
-pub fn wait_until(what: &str, condition: impl Fn() -> bool) {
+pub fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
     let began = Instant::now();
     while !condition() {
         assert!(began.elapsed() < PATIENCE, "waited in vain: {what}");

@@ -13,6 +13,7 @@ mod drain;
 mod endings;
 mod harness;
 mod http;
+mod pacing;
 mod posts;
 mod service;
 mod streams;

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use aep_relay::engine::service::{Admits, CoreId};
+use aep_relay::engine::service::{Admits, CoreId, Group};
 use aep_relay::engine::{Outcome, Poster, spawn};
 use aep_relay::limits::Limits;
 use aep_relay::ops::metrics::Metrics;
@@ -42,7 +42,7 @@ fn letters_of_another_thread_arrive_in_order_and_wait_where_there_is_no_room() {
                     let poster = &posters[number % 2];
                     let to = CoreId((number % cores) as u16);
                     poster.send_fanout(to, letter(false, number));
-                    while poster.ingest_room(to) == Admits::Nothing {
+                    while poster.ingest_room(to, Group(0)) == Admits::Nothing {
                         waits.store(true, Ordering::Relaxed);
                         thread::yield_now();
                     }
@@ -128,8 +128,8 @@ fn to_a_core_that_has_ended_nothing_is_sent() {
         poster.send_fanout(CoreId(0), letter(false, number));
         poster.send_ingest(CoreId(7), letter(true, number));
     }
-    assert_eq!(poster.ingest_room(CoreId(0)), Admits::Everything, "what was dropped takes no room");
-    assert_eq!(poster.ingest_room(CoreId(7)), Admits::Nothing, "there is no such core");
+    assert_eq!(poster.ingest_room(CoreId(0), Group(0)), Admits::Everything, "what was dropped takes no room");
+    assert_eq!(poster.ingest_room(CoreId(7), Group(0)), Admits::Nothing, "there is no such core");
 }
 
 #[test]
@@ -138,13 +138,13 @@ fn who_waits_for_room_of_a_core_waits_no_longer_than_it_lives() {
         start(1, Limits { drain_time: Duration::from_millis(100), ..Limits::default() });
     settings.takes_no_ingest.store(true, Ordering::Relaxed);
     let mut number = 0;
-    while poster.ingest_room(CoreId(0)) != Admits::Nothing {
+    while poster.ingest_room(CoreId(0), Group(0)) != Admits::Nothing {
         poster.send_ingest(CoreId(0), letter(true, number));
         number += 1;
     }
     server.stop();
     assert_eq!(server.join(), Outcome::TimedOut, "what is not taken is never done with");
-    assert_ne!(poster.ingest_room(CoreId(0)), Admits::Nothing);
+    assert_ne!(poster.ingest_room(CoreId(0), Group(0)), Admits::Nothing);
 }
 
 #[test]

@@ -7,8 +7,8 @@ use std::time::{Duration, SystemTime};
 
 use aep_relay::base::time::{Deadline, Now};
 use aep_relay::engine::service::{
-    Admits, ConnId, CoreId, Ending, EventStreamOpen, Flow, HttpFault, Lane, Mail, Message, Post, Pushed, Response, Run,
-    Service, Terms, Verdict, WebSocketClose, WebSocketUpgrade, Work,
+    Admits, ConnId, CoreId, Ending, EventStreamOpen, Flow, Group, HttpFault, Lane, Mail, Message, Post, Pushed,
+    Response, Run, Service, Terms, Verdict, WebSocketClose, WebSocketUpgrade, Work,
 };
 use aep_relay::limits::{Room, STANDSTILL_MIN};
 use aep_relay::ops::metrics::Endpoint;
@@ -96,6 +96,8 @@ pub struct Demo {
     /// A run that is kept for another turn, which is against the rules.
     kept: Option<Run>,
     overflow_at: Option<Now>,
+    /// Mail is sent with the goodbye, which is against the rules: into the ingest lane, or the other.
+    late: Option<bool>,
 }
 
 #[derive(Debug)]
@@ -125,6 +127,18 @@ impl Mail for Letter {
             Self::Numbered(_) => NUMBERED_BYTES,
         }
     }
+
+    fn group(&self) -> Group {
+        match self {
+            Self::Deliver(event) | Self::Admit(event) => group_of(event),
+            Self::Numbered(_) => Group(0),
+        }
+    }
+}
+
+/// What begins with a 1 is for the other group.
+fn group_of(event: &[u8]) -> Group {
+    Group(u8::from(event.first() == Some(&b'1')))
 }
 
 type Out<'a> = &'a mut dyn Post<Letter>;
@@ -172,6 +186,12 @@ impl Demo {
     }
 }
 
+/// Sends an event to the one core that puts all in order. Who publishes waits for its answer, so the room needs no look.
+fn admit(out: Out<'_>, event: &[u8]) {
+    let _room = out.ingest_room(CoreId(0), group_of(event));
+    out.mail_ingest(CoreId(0), Letter::Admit(event.into()));
+}
+
 pub fn response(status: u16, body: impl Into<Cow<'static, [u8]>>) -> Response {
     Response { status, fields: vec![("Content-Type", "text/plain".into())], body: body.into(), close: false }
 }
@@ -213,8 +233,21 @@ impl Service for Demo {
                 Verdict::Respond(response(200, format!("{pushed:?}").into_bytes()))
             }
             ("GET", "/forgotten") => Verdict::Later,
-            ("GET", "/stream") => {
+            ("GET", "/admits") => {
+                let admits: Vec<Admits> = (0..2).map(|group| out.out().admits(Group(group))).collect();
+                Verdict::Respond(response(200, format!("{admits:?}").into_bytes()))
+            }
+            ("GET", "/late/ingest" | "/late/fanout") => {
+                self.late = Some(head.target == "/late/ingest");
+                Verdict::Respond(response(200, b"".as_slice()))
+            }
+            ("GET", "/unasked") => {
+                out.mail_ingest(CoreId(0), Letter::Admit(b"0".as_slice().into()));
+                Verdict::Later
+            }
+            ("GET", "/stream" | "/stream?1") => {
                 let open = EventStreamOpen {
+                    group: Group(u8::from(head.target == "/stream?1")),
                     fields: vec![("Content-Type", "text/event-stream".into())],
                     first: b": open\n\n",
                     heartbeat: b": ping\n\n",
@@ -231,6 +264,7 @@ impl Service for Demo {
                 Handshake::Accept(accept) => {
                     self.websockets.push(conn);
                     Verdict::Upgrade(WebSocketUpgrade {
+                        group: Group(0),
                         accept,
                         message_bytes_max: self.settings.body_bytes_max,
                         first_message_bytes_max: self.settings.body_bytes_max,
@@ -250,7 +284,7 @@ impl Service for Demo {
 
     fn on_body(&mut self, out: Out<'_>, conn: ConnId, tag: u32, body: Vec<u8>) {
         if tag == PUBLISH {
-            out.mail_ingest(CoreId(0), Letter::Admit(body.into()));
+            admit(out, &body);
             out.outbox().respond(conn, response(202, b"".as_slice()));
         } else {
             out.outbox().respond(conn, response(200, body));
@@ -277,7 +311,7 @@ impl Service for Demo {
             return Flow::Continue;
         };
         if let Some(event) = text.strip_prefix(b"publish ") {
-            out.mail_ingest(CoreId(0), Letter::Admit(event.into()));
+            admit(out, event);
             return Flow::Continue;
         }
         if text == b"stand still" {
@@ -318,11 +352,11 @@ impl Service for Demo {
 
     fn on_alarm(&mut self, _out: Out<'_>, _conn: ConnId) {}
 
-    fn takes_ingest(&self) -> bool {
-        !self.settings.takes_no_ingest.load(Ordering::Relaxed)
+    fn takes_ingest(&self, group: Group) -> bool {
+        group != Group(0) || !self.settings.takes_no_ingest.load(Ordering::Relaxed)
     }
 
-    fn admits(&self) -> Admits {
+    fn admits(&self, _group: Group) -> Admits {
         Admits::Everything
     }
 
@@ -381,6 +415,11 @@ impl Service for Demo {
     }
 
     fn on_goodbye(&mut self, out: Out<'_>) -> Work {
+        match self.late {
+            Some(true) => admit(out, b"late"),
+            Some(false) => out.mail_fanout(CoreId(0), Letter::Deliver(b"late".as_slice().into())),
+            None => {}
+        }
         for &conn in self.chunked.iter().chain(&self.until_close) {
             out.outbox().end_event_stream(conn, b": bye\n\n");
         }

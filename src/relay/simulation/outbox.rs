@@ -3,12 +3,15 @@
 //! It keeps the promises of `engine/service.rs` that relays rest on (order, whole messages, marks, one `drained` per
 //! asking) and checks the duties of a service: a run is used in the turn that wrote it, a request is answered once.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, SystemTime};
 
+use super::machine::{FANOUT, INGEST};
 use crate::base::time::{Deadline, Now};
 use crate::engine::service::{
-    Admits, ConnId, CoreId, EventStreamOpen, LANES, Lane, Outbox, Post, Pushed, Response, Run, Unsent, WebSocketClose,
+    Admits, ConnId, CoreId, EventStreamOpen, Group, LANES, Lane, Outbox, Post, Pushed, Response, Run, Unsent,
+    WebSocketClose,
 };
 use crate::limits::{Limits, Room};
 use crate::relay::RelayMail;
@@ -154,6 +157,10 @@ pub(super) struct SimOutbox {
     /// What the engine and the other cores let publishers bring.
     pub(super) admits: Admits,
     pub(super) ingest_room: Admits,
+    /// Whom the service has asked about in this turn.
+    asked: RefCell<BTreeSet<CoreId>>,
+    /// This core has ended that lane.
+    pub(super) ended: [bool; 2],
 }
 
 impl SimOutbox {
@@ -170,11 +177,14 @@ impl SimOutbox {
             mail: VecDeque::new(),
             admits: Admits::Everything,
             ingest_room: Admits::Everything,
+            asked: RefCell::default(),
+            ended: [false; 2],
         }
     }
 
     /// The turn is over: its runs are no more. A block either goes on in the next turn or is sealed.
     pub(super) fn end_turn(&mut self, seal: bool) {
+        self.asked.get_mut().clear();
         for block in &mut self.blocks {
             if seal || block.bytes.is_empty() {
                 *block = Block { number: self.next_block, ..Block::default() };
@@ -328,9 +338,9 @@ impl Outbox for SimOutbox {
 
     fn disarm(&mut self, _conn: ConnId) {}
 
-    fn admitted(&mut self, _bytes: usize) {}
+    fn admitted(&mut self, _group: Group, _bytes: usize) {}
 
-    fn admits(&self) -> Admits {
+    fn admits(&self, _group: Group) -> Admits {
         self.admits
     }
 }
@@ -345,14 +355,26 @@ impl Post<RelayMail> for SimOutbox {
     }
 
     fn mail_ingest(&mut self, to: CoreId, mail: RelayMail) {
-        self.mail.push_back((true, to, mail));
+        assert!(self.asked.borrow().contains(&to), "mail that sockets cause asks for room first");
+        assert!(!self.ended[INGEST], "a lane ends behind all mail that is no answer");
+        self.mail_ingest_reserved(to, mail);
     }
 
     fn mail_fanout(&mut self, to: CoreId, mail: RelayMail) {
+        assert!(!self.ended[FANOUT], "a lane ends behind all mail that is no answer");
+        self.mail_fanout_reserved(to, mail);
+    }
+
+    fn mail_ingest_reserved(&mut self, to: CoreId, mail: RelayMail) {
+        self.mail.push_back((true, to, mail));
+    }
+
+    fn mail_fanout_reserved(&mut self, to: CoreId, mail: RelayMail) {
         self.mail.push_back((false, to, mail));
     }
 
-    fn ingest_room(&self, _to: CoreId) -> Admits {
+    fn ingest_room(&self, to: CoreId, _group: Group) -> Admits {
+        self.asked.borrow_mut().insert(to);
         self.ingest_room
     }
 }

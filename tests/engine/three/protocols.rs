@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use aep_relay::base::time::Deadline;
 use aep_relay::engine::service::{
-    Admits, ConnId, CoreId, Ending, EventStreamOpen, Flow, HttpFault, Lane, Mail, Message, Post, Pushed, Response,
-    Verdict, WebSocketClose, WebSocketUpgrade, Work,
+    Admits, ConnId, CoreId, Ending, EventStreamOpen, Flow, Group, HttpFault, Lane, Mail, Message, Post, Pushed,
+    Response, Verdict, WebSocketClose, WebSocketUpgrade, Work,
 };
 use aep_relay::limits::Room;
 use aep_relay::ops::metrics::Endpoint;
@@ -88,6 +88,10 @@ impl<P: Protocol> Protocol for Recorded<P> {
         self.protocol.on_alarm(out, conn);
     }
 
+    fn group(&self) -> Group {
+        self.protocol.group()
+    }
+
     fn takes_ingest(&self) -> bool {
         self.protocol.takes_ingest()
     }
@@ -131,6 +135,9 @@ impl<P: Protocol> Protocol for Recorded<P> {
     }
 }
 
+/// They share one, beside that of the activity relay.
+const GROUP: Group = Group(1);
+
 /// A text for every member of a protocol, on every core.
 #[derive(Debug, Clone)]
 pub struct Text(Arc<[u8]>);
@@ -138,6 +145,10 @@ pub struct Text(Arc<[u8]>);
 impl Mail for Text {
     fn weight(&self) -> usize {
         self.0.len()
+    }
+
+    fn group(&self) -> Group {
+        GROUP
     }
 }
 
@@ -207,6 +218,7 @@ impl Protocol for Notes {
             }
             NotesEndpoint::Stream => {
                 let open = EventStreamOpen {
+                    group: GROUP,
                     fields: Vec::new(),
                     first: b": notes\n\n",
                     heartbeat: b": ping\n\n",
@@ -277,6 +289,10 @@ impl Protocol for Notes {
         self.later.is_empty()
     }
 
+    fn group(&self) -> Group {
+        GROUP
+    }
+
     fn on_message(&mut self, _: Out<'_>, _: ConnId, _: Message<'_>) -> Flow {
         panic!("it has no WebSockets")
     }
@@ -307,6 +323,7 @@ impl Protocol for Chat {
         };
         self.members.push(conn);
         Verdict::Upgrade(WebSocketUpgrade {
+            group: GROUP,
             accept,
             message_bytes_max: 1000,
             first_message_bytes_max: 1000,
@@ -351,6 +368,10 @@ impl Protocol for Chat {
 
     fn on_body(&mut self, _: Out<'_>, _: ConnId, _: u32, _: Vec<u8>) {
         panic!("it has no bodies")
+    }
+
+    fn group(&self) -> Group {
+        GROUP
     }
 
     fn on_turn(&mut self, _: Out<'_>) -> Work {

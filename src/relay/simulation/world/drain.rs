@@ -103,6 +103,7 @@ impl Machine {
     }
 
     fn end_lane(&mut self, from: usize, lane: usize) {
+        self.cores[from].out.ended[lane] = true;
         for core in &mut self.cores {
             core.lanes[lane][from].push_back(Letter::End);
         }
