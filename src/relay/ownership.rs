@@ -200,7 +200,7 @@ impl Shared {
 }
 
 /// A subscription of one reader core: a slot of its slab and that slot's generation.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SubRef {
     /// Slot.
     pub slot: u32,

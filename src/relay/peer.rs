@@ -48,9 +48,7 @@ impl OwnPositions {
     pub fn fold_carried(&mut self) {
         self.log.settle(u64::MAX);
         let carried = std::mem::replace(&mut self.carried, PositionLog::new(self.sessions_max));
-        for (key, (_, position)) in carried.handed(0, u64::MAX) {
-            self.log.adopt(self.carried_at, key, position);
-        }
+        self.log.adopt(self.carried_at, carried.handed(0, u64::MAX));
     }
 }
 

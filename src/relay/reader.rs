@@ -491,9 +491,8 @@ impl Reader {
         let adopted_at = own.pushed.min(unsent.own);
         // It was a member: events that it was pushed by itself before have left, and are older than what follows.
         own.fold_carried();
-        for (session, (_, position)) in log.handed(joined, handed) {
-            own.log.adopt(adopted_at, (sub, session), position);
-        }
+        let of_class = log.handed(joined, handed).into_iter();
+        own.log.adopt(adopted_at, of_class.map(|(session, at)| ((sub, session), at)));
         own.carried_at = own.pushed;
         // Before its joining nothing was for it: queued runs of a class it was in before may hold an offset below that.
         for (frame, session, position) in log.beyond(handed.max(joined)).take_while(|(frame, ..)| frame.end <= before) {

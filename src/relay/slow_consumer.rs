@@ -19,6 +19,7 @@ use super::frame;
 use super::frames::Binding;
 use super::ownership::SubRef;
 use super::peer::{OWN_MARK, PositionKey};
+use super::position_log::When;
 use super::reader::{HandedTo, Reader, handed};
 use super::subscription::Place;
 
@@ -177,7 +178,7 @@ impl Reader {
         let mut newest: HashMap<PositionKey, Handed> = HashMap::new();
         if let Some(own) = &peer.positions {
             newest.extend(own.log.handed(0, handed_to.own).into_iter().map(|(key, at)| {
-                let rank = if at.0 <= own.carried_at { Rank::Before } else { Rank::Own };
+                let rank = if at.0.end <= own.carried_at { Rank::Before } else { Rank::Own };
                 (key, Handed::new(rank, at))
             }));
             for (key, at) in own.carried.handed(0, handed_to.class) {
@@ -201,7 +202,10 @@ impl Reader {
     /// The `closing` frame of a peer: its positions under the client's names, the latest of each subscription.
     pub(super) fn closing(&self, reason: &str, delivered: &HashMap<PositionKey, Handed>) -> Vec<u8> {
         let mut latest: Vec<(&PositionKey, &Handed)> = delivered.iter().collect();
-        latest.sort_unstable_by_key(|(_, handed)| std::cmp::Reverse(handed.order));
+        // One event may have been handed over for several subscriptions: these follow each other in one order always.
+        latest.sort_unstable_by(|(key, handed), (other, then)| {
+            then.order.cmp(&handed.order).then_with(|| key.cmp(other))
+        });
         let mut counts: HashMap<SubRef, usize> = HashMap::new();
         let mut named = Vec::new();
         for ((sub, session), handed) in latest {
@@ -235,12 +239,12 @@ enum Rank {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Handed {
     /// Which log it stands in and where: later is larger.
-    order: (Rank, u64),
+    order: (Rank, When),
     position: Position,
 }
 
 impl Handed {
-    fn new(rank: Rank, (end, position): (u64, Position)) -> Self {
-        Self { order: (rank, end), position }
+    fn new(rank: Rank, (when, position): (When, Position)) -> Self {
+        Self { order: (rank, when), position }
     }
 }

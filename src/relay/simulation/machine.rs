@@ -1,6 +1,7 @@
 //! The machine that the relays run on: cores, FIFO lanes between them delivered in random interleavings, turns.
 
 use std::collections::VecDeque;
+use std::hash::{DefaultHasher, Hash};
 use std::sync::Arc;
 
 use super::outbox::{Kind, SimOutbox, Socket};
@@ -48,6 +49,8 @@ pub(super) struct Core {
 pub(super) struct Machine {
     pub(super) cores: Vec<Core>,
     pub(super) shared: Arc<Shared>,
+    /// Of all that was read of the peers, that has reached them, and of the mail's order.
+    pub(super) trace: DefaultHasher,
 }
 
 impl Machine {
@@ -55,6 +58,7 @@ impl Machine {
         let queues = limits.clone();
         let mut shared = Shared::new(limits, cores, true);
         shared.owners = Owners::with_keys(cores, (random.next(), random.next()));
+        shared.instance = "5eed".to_owned();
         let shared = Arc::new(shared);
         let metrics = Metrics::new(cores);
         let core = |index: usize| {
@@ -71,7 +75,7 @@ impl Machine {
                 work: Work::Idle,
             }
         };
-        Self { cores: (0..cores).map(core).collect(), shared }
+        Self { cores: (0..cores).map(core).collect(), shared, trace: DefaultHasher::new() }
     }
 
     /// A new connection on that core.
@@ -128,6 +132,7 @@ impl Machine {
                     break;
                 };
                 let Some(mut text) = socket.inbox.pop_front() else { break };
+                (At { core, conn }, &text).hash(&mut self.trace);
                 // A resume in the same call cancels the park.
                 socket.parked = true;
                 let flow = node.relay.on_message(&mut node.out, conn, Message::Text(&mut text));
@@ -160,6 +165,7 @@ impl Machine {
                 return;
             }
             let (lane, from) = waiting[random.index(waiting.len())];
+            (core, lane, from).hash(&mut self.trace);
             match node.lanes[lane][from].pop_front() {
                 Some(Letter::Mail(mail)) => {
                     node.relay.on_mail(&mut node.out, CoreId(u16::try_from(from).unwrap()), mail);
@@ -177,8 +183,12 @@ impl Machine {
         let mut drained = Vec::new();
         for conn in conns {
             let Some(socket) = node.out.sockets.get_mut(&conn) else { continue };
+            let unseen = socket.received.len();
             if socket.flush() && std::mem::take(&mut socket.tell_drained) {
                 drained.push(conn);
+            }
+            if socket.received.len() > unseen {
+                (At { core, conn }, &socket.received[unseen..]).hash(&mut self.trace);
             }
         }
         for conn in drained {
