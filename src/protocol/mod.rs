@@ -186,6 +186,7 @@
 //! [`Work::Left`]: crate::engine::service::Work::Left
 
 pub mod barrier;
+pub mod binding;
 pub mod by_conn;
 pub mod gather;
 pub mod inflow;

@@ -15,10 +15,10 @@ use crate::base::buckets::shrink;
 use crate::base::footprint;
 use crate::base::slab::Slab;
 use crate::engine::service::{ConnId, CoreId, Run};
+use crate::protocol::binding::Binding;
 
 use super::event::{Capture, Event};
 use super::filter::Filter;
-use super::frames::Binding;
 use super::index::Index;
 use super::ownership::SubRef;
 use super::position_log::PositionLog;

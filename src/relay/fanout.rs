@@ -9,12 +9,12 @@ use std::sync::Arc;
 
 use crate::engine::service::{ConnId, CoreId, Outbox, Pushed, Run};
 use crate::limits::{CLOSING_NAME_BYTES_MAX, Room};
+use crate::protocol::binding::Binding;
 use crate::protocol::inflow::Slice;
 
 use super::class::{ClassId, ClassKey, Member, PIECES_KEPT, Piece};
 use super::event::{Capture, Event, Position, Severity};
 use super::frame;
-use super::frames::Binding;
 use super::ownership::{Fanout, SessionNote, SubRef};
 use super::reader::Reader;
 use super::slow_consumer::room_for;

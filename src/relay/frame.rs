@@ -5,13 +5,13 @@
 
 use std::fmt::Write as _;
 
+use crate::protocol::binding::Binding;
 use crate::wire::http1::chunk::StreamFraming;
 use crate::wire::json::{self, ObjectWriter, Value};
 use crate::wire::{sse, websocket};
 
 use super::error::Code;
 use super::event::Position;
-use super::frames::Binding;
 
 /// A frame of a client. Values borrow the message.
 #[derive(Debug)]

@@ -3,37 +3,13 @@
 //! before it is delivered.
 
 use crate::engine::service::{CoreId, Outbox, Run};
+use crate::protocol::binding::{BINDINGS, Binding};
 use crate::protocol::shares::ACTIVITY;
-use crate::wire::http1::chunk::StreamFraming;
-use crate::wire::{sse, websocket};
+use crate::wire::sse::EventId;
 
 use super::capture::{self, Lowered, Lowering};
 use super::event::{Capture, Event, Position};
 
-/// How bytes reach a consumer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Binding {
-    /// An event stream in HTTP chunks.
-    Chunked,
-    /// An event stream until the connection closes (HTTP/1.0).
-    UntilClose,
-    /// A WebSocket.
-    WebSocket,
-}
-
-impl Binding {
-    /// How an event stream's bytes are delimited; `None` for a WebSocket.
-    #[must_use]
-    pub fn stream_framing(self) -> Option<StreamFraming> {
-        match self {
-            Self::Chunked => Some(StreamFraming::Chunked),
-            Self::UntilClose => Some(StreamFraming::UntilClose),
-            Self::WebSocket => None,
-        }
-    }
-}
-
-const BINDINGS: usize = 3;
 const CEILINGS: usize = 4;
 /// Class runs of one (binding, ceiling) follow each other in one lane, so that a turn's events join.
 const _: () = assert!(BINDINGS * CEILINGS == ACTIVITY.lanes());
@@ -150,12 +126,7 @@ impl Frames {
 
 /// Appends the frame of an event's bytes to `out`. The id needs session and position.
 pub fn append_frame(out: &mut Vec<u8>, binding: Binding, at: Option<(&str, Position)>, kind: &str, data: &[u8]) {
-    match binding.stream_framing() {
-        None => websocket::frame::encode_text(out, data),
-        Some(framing) => {
-            let at = at.map(|(session, Position { epoch, seq })| (session, [epoch, seq]));
-            let id = at.as_ref().map(|(text, numbers)| sse::EventId { text, numbers });
-            sse::encode_event(out, framing, id, kind, data);
-        }
-    }
+    let at = at.map(|(session, Position { epoch, seq })| (session, [epoch, seq]));
+    let id = at.as_ref().map(|(text, numbers)| EventId { text, numbers });
+    binding.append(out, id, kind, data);
 }

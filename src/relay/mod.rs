@@ -59,6 +59,7 @@ use crate::engine::service::{
     Admits, ConnId, CoreId, Ending, EventStreamOpen, Mail, Outbox, Post, WebSocketClose, Work,
 };
 use crate::ops::metrics::{CoreMetrics, EvictionCause, RejectionCode};
+use crate::protocol::binding::Binding;
 use crate::protocol::by_conn::ByConn;
 use crate::protocol::gather::{Gatherings, Next};
 use crate::protocol::inflow::{Inflow, Pace};
@@ -72,7 +73,6 @@ use claims::ClaimedSessions;
 use error::Code;
 use event::Parser;
 use fanout::Delivery;
-use frames::Binding;
 use ingest::{BodyKind, Ingest, Parsed};
 use listing::Listings;
 use lists::{Ask, Asker, Listed};
@@ -183,11 +183,7 @@ impl Relay {
 
     /// `GET /stream`: answered once every owner knows the subscription.
     pub fn on_stream(&mut self, out: &mut dyn Outbox, conn: ConnId, framing: StreamFraming, wanted: Wanted) {
-        let binding = match framing {
-            StreamFraming::Chunked => Binding::Chunked,
-            StreamFraming::UntilClose => Binding::UntilClose,
-        };
-        self.reader.add_peer(conn, binding);
+        self.reader.add_peer(conn, Binding::from(framing));
         self.reader.subscribe(out, conn, wanted);
     }
 

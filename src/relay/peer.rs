@@ -3,7 +3,8 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use super::frames::Binding;
+use crate::protocol::binding::Binding;
+
 use super::ownership::SubRef;
 use super::position_log::PositionLog;
 

@@ -11,6 +11,7 @@ use std::sync::atomic::Ordering;
 
 use crate::engine::service::{ConnId, CoreId, Outbox, Unsent, WebSocketClose, Work};
 use crate::ops::metrics::CoreMetrics;
+use crate::protocol::binding::Binding;
 use crate::protocol::by_conn::ByConn;
 use crate::protocol::owners::CoreMask;
 use crate::wire::websocket::close::CloseCode;
@@ -18,7 +19,7 @@ use crate::wire::websocket::close::CloseCode;
 use super::class::{ClassId, ClassKey, Classes, Member};
 use super::event::Capture;
 use super::filter::Filter;
-use super::frames::{Binding, Frames};
+use super::frames::Frames;
 use super::ownership::{OwnerInput, Shared, SubRef};
 use super::pages::{Cursor, PageMemory, Phase};
 use super::peer::{OWN_MARK, OwnPositions, Peer};

@@ -8,11 +8,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::engine::service::{ConnId, CoreId, Outbox};
+use crate::protocol::binding::Binding;
 
 use super::coverage::StoredAt;
 use super::event::{Event, Parser, Position, Scope};
 use super::frame;
-use super::frames::{Binding, append_frame};
+use super::frames::append_frame;
 use super::ownership::{OwnerInput, SessionNote, SubRef};
 use super::pages::{Cursor, Page, PageItem, PageRequest};
 use super::reader::Reader;

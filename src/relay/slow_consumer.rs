@@ -10,13 +10,13 @@ use std::collections::HashMap;
 
 use crate::engine::service::{ConnId, Outbox, Pushed, Run, WebSocketClose};
 use crate::limits::Room;
+use crate::protocol::binding::Binding;
 use crate::wire::websocket;
 use crate::wire::websocket::close::CloseCode;
 
 use super::class::Piece;
 use super::event::{Event, Position};
 use super::frame;
-use super::frames::Binding;
 use super::ownership::SubRef;
 use super::peer::{OWN_MARK, PositionKey};
 use super::position_log::When;

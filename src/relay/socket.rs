@@ -11,6 +11,7 @@ use crate::base::time::Now;
 use crate::engine::service::{ConnId, Flow, Message, Outbox, Post, WebSocketClose};
 use crate::limits::CONNECTION_BYTES;
 use crate::ops::metrics::CommandOutcome;
+use crate::protocol::binding::Binding;
 use crate::wire::json::{self, Kind, Value};
 use crate::wire::websocket::close::CloseCode;
 
@@ -20,7 +21,6 @@ use super::error::{Code, Refusal};
 use super::event::{Batch, Capture, Event, EventFault, Scope, SlicedParse};
 use super::filter::Filter;
 use super::frame::{self, ClientFrame};
-use super::frames::Binding;
 use super::ingest::PARSE_BYTES_PER_TURN;
 use super::lists::Asker;
 use super::ownership::{Command, REMEMBERS_TOO_MUCH, RelayMail};
