@@ -192,6 +192,7 @@ pub mod gather;
 pub mod inflow;
 pub mod owners;
 pub mod routes;
+pub mod run_group;
 pub mod shares;
 
 #[cfg(doc)]

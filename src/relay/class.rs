@@ -1,8 +1,9 @@
 //! Delivery classes: subscriptions that share filter, ceiling and binding are matched once per event, and their frames
 //! of one turn form a run that every member takes with one push (design "Delivery classes", contract §8).
 //!
-//! A class has *members*, who take its runs blindly, and *others*: subscriptions that need a look of their own at each
-//! event, because their connection has several subscriptions, replays, awaits a judgement or owes an announcement.
+//! A class has *members* ([`RunGroup`]), who take its runs blindly, and *others*: subscriptions that need a look of their
+//! own at each event, because their connection has several subscriptions, replays, awaits a judgement or owes an
+//! announcement.
 //!
 //! Invariants: a subscription is in at most one of the two lists of its class; membership changes only while the class
 //! has no pending pieces (`fanout.rs` settles it first); a class without subscriptions does not exist; the index
@@ -14,8 +15,9 @@ use std::sync::Arc;
 use crate::base::buckets::shrink;
 use crate::base::footprint;
 use crate::base::slab::Slab;
-use crate::engine::service::{ConnId, CoreId, Run};
+use crate::engine::service::CoreId;
 use crate::protocol::binding::Binding;
+use crate::protocol::run_group::RunGroup;
 
 use super::event::{Capture, Event};
 use super::filter::Filter;
@@ -41,47 +43,15 @@ pub struct ClassId {
     generation: u32,
 }
 
-/// A subscription that takes the class's runs.
-#[derive(Debug, Clone, Copy)]
-pub struct Member {
-    /// Its connection.
-    pub conn: ConnId,
-    /// Which subscription.
-    pub sub: SubRef,
-}
-
-/// One event's frame, not pushed to the members yet.
-#[derive(Debug, Clone, Copy)]
-pub struct Piece {
-    /// Its bytes.
-    pub run: Run,
-    /// Whether a slow consumer may miss it: `debug` and `info` (§9).
-    pub droppable: bool,
-    /// Where it ends in the class's stream of bytes.
-    pub end: u64,
-}
-
-impl Piece {
-    /// Where it begins in the class's stream of bytes.
-    #[must_use]
-    pub fn start(&self) -> u64 {
-        self.end - u64::from(self.run.len)
-    }
-}
-
 /// One class.
 #[derive(Debug)]
 pub struct Class {
     /// What makes it.
     pub key: ClassKey,
-    /// Who takes its runs.
-    pub members: Vec<Member>,
+    /// Who takes its runs, and this turn's frames; its stream of bytes is what `log` follows.
+    pub group: RunGroup<SubRef>,
     /// Who is looked at singly.
     pub others: Vec<SubRef>,
-    /// This turn's frames.
-    pub pieces: Vec<Piece>,
-    /// Bytes ever framed for the members; the offset of `log`.
-    pub bytes: u64,
     /// Positions along that stream, for the `closing` frame of WebSocket members.
     pub log: Option<Box<PositionLog<Arc<str>>>>,
     subscriptions: usize,
@@ -91,10 +61,8 @@ pub struct Class {
     log_footprint: usize,
 }
 
-/// Pieces that a class keeps room for between turns.
-pub const PIECES_KEPT: usize = 4;
-/// What a list takes with its first entry.
-const FIRST_MEMBERS: usize = 4;
+/// What the list of others takes with its first entry.
+const FIRST_OTHERS: usize = 4;
 
 /// All classes of a core.
 #[derive(Debug, Default)]
@@ -116,9 +84,8 @@ impl Classes {
             + 2 * size_of::<usize>()
             + footprint::table_entry::<(ClassKey, ClassId)>()
             + footprint::table_entry::<(Arc<Filter>, usize)>()
-            + footprint::allocation(FIRST_MEMBERS * size_of::<Member>())
-            + footprint::allocation(FIRST_MEMBERS * size_of::<SubRef>())
-            + footprint::allocation(PIECES_KEPT * size_of::<Piece>())
+            + RunGroup::<SubRef>::FOOTPRINT
+            + footprint::allocation(FIRST_OTHERS * size_of::<SubRef>())
             + footprint::allocation(size_of::<PositionLog<Arc<str>>>());
         let owners = if cores > 1 { cores * Index::<CoreId>::footprint(filter) } else { 0 };
         FIXED + filter.footprint() + Index::<ClassId>::footprint(filter) + owners
@@ -137,10 +104,8 @@ impl Classes {
         self.bytes += footprint;
         let (slot, generation) = self.slab.insert(Class {
             key: key.clone(),
-            members: Vec::new(),
+            group: RunGroup::default(),
             others: Vec::new(),
-            pieces: Vec::new(),
-            bytes: 0,
             log,
             subscriptions: 1,
             footprint,
@@ -163,7 +128,7 @@ impl Classes {
             return None;
         }
         let class = self.slab.remove(id.slot, id.generation)?;
-        debug_assert!(class.members.is_empty() && class.others.is_empty());
+        debug_assert!(class.group.members().is_empty() && class.others.is_empty());
         self.bytes -= class.footprint;
         self.by_key.remove(&class.key);
         shrink(&mut self.by_key);

@@ -7,13 +7,14 @@
 
 use std::sync::Arc;
 
-use crate::engine::service::{ConnId, CoreId, Outbox, Pushed, Run};
-use crate::limits::{CLOSING_NAME_BYTES_MAX, Room};
+use crate::engine::service::{ConnId, CoreId, Outbox};
+use crate::limits::CLOSING_NAME_BYTES_MAX;
 use crate::protocol::binding::Binding;
 use crate::protocol::inflow::Slice;
+use crate::protocol::run_group::{Behind, Piece};
 
-use super::class::{ClassId, ClassKey, Member, PIECES_KEPT, Piece};
-use super::event::{Capture, Event, Position, Severity};
+use super::class::{ClassId, ClassKey};
+use super::event::{Capture, Event, Position};
 use super::frame;
 use super::ownership::{Fanout, SessionNote, SubRef};
 use super::reader::Reader;
@@ -118,12 +119,13 @@ impl Reader {
                 hits.push(Hit { conn: subscription.conn, sub, ceiling, judged });
             }
         }
-        if class.members.is_empty() {
+        let members = class.group.members();
+        if members.is_empty() {
             return others;
         }
         if let Some(except) = except {
-            let looked_at = others + class.members.len();
-            if class.members.iter().any(|member| member.conn == except) {
+            let looked_at = others + members.len();
+            if members.iter().any(|member| member.conn == except) {
                 self.deliver_around(out, id, event, except);
                 return looked_at;
             }
@@ -131,15 +133,13 @@ impl Reader {
         let run = self.frames.run(out, event, class.key.binding, ceiling);
         let at = if class.log.is_some() { self.booked(event) } else { None };
         let Some(class) = self.classes.class_mut(id) else { return others };
-        class.bytes += u64::from(run.len);
-        if let (Some(log), Some((name, position))) = (&mut class.log, at) {
-            log.push(class.bytes - u64::from(run.len)..class.bytes, name, position);
-        }
-        if class.pieces.is_empty() {
+        if class.group.is_settled() {
             self.unsettled.push(id);
         }
-        let droppable = event.severity() <= Severity::Info;
-        class.pieces.push(Piece { run, droppable, end: class.bytes });
+        let frame = class.group.add(run, room_for(event));
+        if let (Some(log), Some((name, position))) = (&mut class.log, at) {
+            log.push(frame, name, position);
+        }
         others
     }
 
@@ -159,12 +159,13 @@ impl Reader {
         self.settle(out, id);
         let Some(class) = self.classes.class(id) else { return };
         let (binding, ceiling) = (class.key.binding, class.key.ceiling);
-        let members: Vec<ConnId> = class.members.iter().map(|member| member.conn).filter(|at| *at != except).collect();
+        let members: Vec<ConnId> =
+            class.group.members().iter().map(|member| member.conn).filter(|at| *at != except).collect();
         let run = self.frames.run(out, event, binding, ceiling);
-        let droppable = event.severity() <= Severity::Info;
+        let room = room_for(event);
         for conn in members {
             // Commands bear no position, so neither log nor offset of the class is touched.
-            if self.push_event(out, conn, run, droppable) {
+            if self.push_event(out, conn, run, room) {
                 self.metrics.deliveries.increment();
             } else {
                 // It owes an announcement now, so it cannot stay a member.
@@ -189,8 +190,7 @@ impl Reader {
                 self.judge(out, hit.sub, event.session(), event.position(), note);
             }
             let run = self.frames.run(out, event, binding, first.ceiling);
-            let droppable = event.severity() <= Severity::Info;
-            if self.push_event(out, first.conn, run, droppable) {
+            if self.push_event(out, first.conn, run, room_for(event)) {
                 self.metrics.deliveries.increment();
                 if binding == Binding::WebSocket
                     && let Some((name, position)) = booked.get_or_insert_with(|| self.booked(event))
@@ -277,54 +277,23 @@ impl Reader {
     /// Pushes a class's pieces to its members. Who has no room for all of them is looked at singly from now on.
     pub(super) fn settle(&mut self, out: &mut dyn Outbox, id: ClassId) {
         let Some(class) = self.classes.class_mut(id) else { return };
-        if class.pieces.is_empty() {
+        if class.group.is_settled() {
             return;
         }
-        let pieces = std::mem::take(&mut class.pieces);
-        let joined = join(&pieces);
-        let mut slow: Vec<(Member, usize)> = Vec::new();
-        for &member in &class.members {
-            for (run, pieces_before, end) in &joined {
-                // Who has no room but the reserve is asked piece by piece.
-                match out.push_run(member.conn, *run, Room::Unreserved, *end) {
-                    Pushed::Queued => {}
-                    Pushed::Full => {
-                        slow.push((member, *pieces_before));
-                        break;
-                    }
-                    Pushed::Gone | Pushed::NotOpen | Pushed::Stale => break,
-                }
-            }
-        }
-        let missed: usize = slow.iter().map(|(_, first)| pieces.len() - first).sum();
-        self.metrics.deliveries.add((pieces.len() * class.members.len() - missed) as u64);
-        for (member, first) in slow {
-            self.deliver_singly(out, id, member, pieces.get(first..).unwrap_or_default());
+        let settled = class.group.settle(out);
+        self.metrics.deliveries.add(settled.queued as u64);
+        for behind in &settled.behind {
+            self.fall_behind(out, id, behind, &settled.pieces);
         }
         if let Some(class) = self.classes.class_mut(id) {
-            class.pieces = pieces;
-            class.pieces.clear();
-            class.pieces.shrink_to(PIECES_KEPT);
+            class.group.recycle(settled.pieces);
         }
         self.settle_log(out, id);
     }
 
-    /// A member had no room for its class's run: it leaves the members and takes what it can, piece by piece.
-    fn deliver_singly(&mut self, out: &mut dyn Outbox, id: ClassId, member: Member, pieces: &[Piece]) {
-        for (index, piece) in pieces.iter().enumerate() {
-            match out.push_run(member.conn, piece.run, room_for(piece.droppable), piece.end) {
-                Pushed::Queued => self.metrics.deliveries.increment(),
-                Pushed::Gone | Pushed::NotOpen | Pushed::Stale => return,
-                Pushed::Full => {
-                    self.fall_behind(out, id, member, pieces.get(index..).unwrap_or_default());
-                    return;
-                }
-            }
-        }
-    }
-
     /// From the first piece that had no room on, the member's events are its own affair.
-    fn fall_behind(&mut self, out: &mut dyn Outbox, id: ClassId, member: Member, pieces: &[Piece]) {
+    fn fall_behind(&mut self, out: &mut dyn Outbox, id: ClassId, behind: &Behind<SubRef>, pieces: &[Piece]) {
+        let (member, pieces) = (behind.member, pieces.get(behind.first..).unwrap_or_default());
         // Those pieces are not in its queue: its share of the class's stream ends before them.
         let before = pieces.first().map_or(0, Piece::start);
         let positions: Vec<(u64, Arc<str>, Position)> = self
@@ -333,14 +302,14 @@ impl Reader {
             .and_then(|class| class.log.as_ref())
             .map(|log| log.beyond(before).map(|(frame, name, at)| (frame.end, Arc::clone(name), at)).collect())
             .unwrap_or_default();
-        self.leave_members(out, member.sub, before);
+        self.leave_members(out, member.key, before);
         for piece in pieces {
-            if self.push_event(out, member.conn, piece.run, piece.droppable) {
+            if self.push_event(out, member.conn, piece.run, piece.room) {
                 self.metrics.deliveries.increment();
                 // Both ascend.
                 let first = positions.partition_point(|(end, ..)| *end < piece.end);
                 if let Some((_, name, at)) = positions.get(first).filter(|(end, ..)| *end == piece.end) {
-                    self.note_positions(member.conn, std::iter::once(member.sub), piece.run.len, name, *at);
+                    self.note_positions(member.conn, std::iter::once(member.key), piece.run.len, name, *at);
                 }
             }
         }
@@ -351,29 +320,13 @@ impl Reader {
         let Some(class) = self.classes.class_mut(id) else { return };
         let Some(log) = &mut class.log else { return };
         if log.is_long() {
-            let most = class.members.iter().map(|member| out.queued_bytes(member.conn)).max().unwrap_or(0);
+            let most = class.group.members().iter().map(|member| out.queued_bytes(member.conn)).max().unwrap_or(0);
             // Queued bytes that are not the class's only make this keep more than it must.
-            log.settle(class.bytes.saturating_sub(most as u64));
+            log.settle(class.group.bytes().saturating_sub(most as u64));
         }
         let (now, before) = self.classes.recount_log(id);
         if now != before {
             self.shared.remember(&self.metrics, before, now);
         }
     }
-}
-
-/// Pieces as few runs: each with the number of pieces before it and where it ends in the class's stream.
-fn join(pieces: &[Piece]) -> Vec<(Run, usize, u64)> {
-    let mut joined: Vec<(Run, usize, u64)> = Vec::new();
-    for (index, piece) in pieces.iter().enumerate() {
-        if let Some((run, _, end)) = joined.last_mut()
-            && let Some(longer) = run.join(piece.run)
-        {
-            *run = longer;
-            *end = piece.end;
-            continue;
-        }
-        joined.push((piece.run, index, piece.end));
-    }
-    joined
 }

@@ -16,7 +16,7 @@ use crate::protocol::by_conn::ByConn;
 use crate::protocol::owners::CoreMask;
 use crate::wire::websocket::close::CloseCode;
 
-use super::class::{ClassId, ClassKey, Classes, Member};
+use super::class::{ClassId, ClassKey, Classes};
 use super::event::Capture;
 use super::filter::Filter;
 use super::frames::Frames;
@@ -398,9 +398,8 @@ impl Reader {
         let Some(class) = self.classes.class_mut(class_id) else { return };
         if member {
             let Some(subscription) = self.subscriptions.get_mut(sub) else { return };
-            subscription.place = Place::Member(u32::try_from(class.members.len()).unwrap_or(u32::MAX));
-            subscription.joined = class.bytes;
-            class.members.push(Member { conn, sub });
+            subscription.joined = class.group.bytes();
+            subscription.place = Place::Member(class.group.join(conn, sub));
         } else {
             self.enter_others(sub);
         }
@@ -459,10 +458,7 @@ impl Reader {
         let Some(class) = self.classes.class_mut(class_id) else { return };
         let moved = match place {
             Place::Nowhere => None,
-            Place::Member(at) => {
-                class.members.swap_remove(at as usize);
-                class.members.get(at as usize).map(|member| (member.sub, place))
-            }
+            Place::Member(at) => class.group.leave(at).map(|sub| (sub, place)),
             Place::Other(at) => {
                 class.others.swap_remove(at as usize);
                 class.others.get(at as usize).map(|sub| (*sub, place))
@@ -551,7 +547,7 @@ impl Reader {
                 Place::Nowhere => assert!(!subscription.is_answered()),
                 Place::Other(at) => assert_eq!(class.others[at as usize], sub),
                 Place::Member(at) => {
-                    assert_eq!(class.members[at as usize].sub, sub);
+                    assert_eq!(class.group.members()[at as usize].key, sub);
                     assert!(peer.ended || self.can_be_member(subscription), "a member that is to be looked at singly");
                 }
             }

@@ -14,8 +14,7 @@ use crate::protocol::binding::Binding;
 use crate::wire::websocket;
 use crate::wire::websocket::close::CloseCode;
 
-use super::class::Piece;
-use super::event::{Event, Position};
+use super::event::{Event, Position, Severity};
 use super::frame;
 use super::ownership::SubRef;
 use super::peer::{OWN_MARK, PositionKey};
@@ -28,35 +27,40 @@ pub const REASON_SLOW: &str = "slow-consumer";
 /// How the end of the process is named on the wire.
 pub const REASON_SHUTDOWN: &str = "shutting-down";
 
-/// The part of a queue that an event may fill.
-pub(super) fn room_for(droppable: bool) -> Room {
-    if droppable { Room::Unreserved } else { Room::Whole }
+/// The part of a queue that an event may fill: `debug` and `info`, which a slow consumer may miss, leave the reserve.
+pub(super) fn room_for(event: &Event<'_>) -> Room {
+    if event.severity() <= Severity::Info { Room::Unreserved } else { Room::Whole }
+}
+
+/// Whether a slow consumer may miss what has this room.
+fn is_droppable(room: Room) -> bool {
+    room == Room::Unreserved
 }
 
 impl Reader {
     /// Pushes one event to a peer that is looked at singly. Answers whether it is queued.
-    pub(super) fn push_event(&mut self, out: &mut dyn Outbox, conn: ConnId, run: Run, droppable: bool) -> bool {
+    pub(super) fn push_event(&mut self, out: &mut dyn Outbox, conn: ConnId, run: Run, room: Room) -> bool {
         let Some(peer) = self.peers.get_mut(conn) else { return false };
         if peer.ended {
             return false;
         }
-        if peer.dropped > 0 && (droppable || !self.announce_dropped(out, conn)) {
-            return self.shed(out, conn, droppable);
+        if peer.dropped > 0 && (is_droppable(room) || !self.announce_dropped(out, conn)) {
+            return self.shed(out, conn, room);
         }
         let mark = self.own_mark(conn, run.len);
-        match out.push_run(conn, run, room_for(droppable), mark) {
+        match out.push_run(conn, run, room, mark) {
             Pushed::Queued => true,
             Pushed::Full => {
                 self.unmark(conn, run.len);
-                self.shed(out, conn, droppable)
+                self.shed(out, conn, room)
             }
             Pushed::Gone | Pushed::NotOpen | Pushed::Stale => false,
         }
     }
 
     /// An event has no room: drop it, or cut the peer. Never queued.
-    fn shed(&mut self, out: &mut dyn Outbox, conn: ConnId, droppable: bool) -> bool {
-        if !droppable {
+    fn shed(&mut self, out: &mut dyn Outbox, conn: ConnId, room: Room) -> bool {
+        if !is_droppable(room) {
             self.cut(out, conn);
             return false;
         }
@@ -191,8 +195,7 @@ impl Reader {
             let Some(class) = self.classes.class(subscription.class) else { continue };
             if let (Place::Member(_), Some(log)) = (subscription.place, &class.log) {
                 // What is still to be pushed to the members was handed to nobody.
-                let pending = class.pieces.first().map_or(u64::MAX, Piece::start);
-                let handed = log.handed(subscription.joined, handed_to.class.min(pending));
+                let handed = log.handed(subscription.joined, handed_to.class.min(class.group.pushed()));
                 newest.extend(handed.into_iter().map(|(session, at)| ((sub, session), Handed::new(Rank::Class, at))));
             }
         }

@@ -16,8 +16,9 @@ use crate::base::footprint;
 use crate::base::slab::Slab;
 use crate::engine::service::{ConnId, CoreId};
 use crate::protocol::owners::CoreMask;
+use crate::protocol::run_group::Member;
 
-use super::class::{ClassId, Member};
+use super::class::ClassId;
 use super::event::Position;
 use super::ownership::SubRef;
 use super::pages::{Asked, Cursor};
@@ -178,8 +179,10 @@ impl Subscription {
 /// name, what it covers, its replay, and each position in the cursor, among those covered and among those to be judged.
 #[must_use]
 pub fn own_footprint(id: Option<&str>, from: &From, live: bool, cores: usize) -> usize {
-    const FIXED: usize =
-        size_of::<Subscription>() + 2 * size_of::<usize>() + footprint::item::<SubRef>() + footprint::item::<Member>();
+    const FIXED: usize = size_of::<Subscription>()
+        + 2 * size_of::<usize>()
+        + footprint::item::<SubRef>()
+        + footprint::item::<Member<SubRef>>();
     const POSITION: usize =
         footprint::item::<Asked>() + size_of::<Asked>() + footprint::table_entry::<(Arc<str>, Position)>();
     let named = id.map_or(0, |id| {
