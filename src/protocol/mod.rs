@@ -191,6 +191,7 @@ pub mod by_conn;
 pub mod gather;
 pub mod inflow;
 pub mod owners;
+pub mod paging;
 pub mod routes;
 pub mod run_group;
 pub mod shares;

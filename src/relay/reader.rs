@@ -14,6 +14,7 @@ use crate::ops::metrics::CoreMetrics;
 use crate::protocol::binding::Binding;
 use crate::protocol::by_conn::ByConn;
 use crate::protocol::owners::CoreMask;
+use crate::protocol::paging::Paging;
 use crate::wire::websocket::close::CloseCode;
 
 use super::class::{ClassId, ClassKey, Classes};
@@ -227,21 +228,24 @@ impl Reader {
 
     /// The replay that `from` asks for: per owner, what it is asked first.
     fn replay(&mut self, from: &From, live: bool) -> Option<Box<Replay>> {
-        let cores = self.shared.owners.cores();
-        let cursor = |announce, phase| Some(Cursor { snapshot: 0, announce, live, phase });
-        let cursors = match from {
+        let owners = &self.shared.owners;
+        let cursor = |announce, phase| Cursor { snapshot: 0, announce, live, phase };
+        let paging = match from {
             From::Now if live => return None,
-            From::Now | From::All => (0..cores).map(|_| cursor(false, Phase::everything())).collect(),
+            From::Now | From::All => {
+                Paging::new(owners.every_core().map(|owner| (owner, cursor(false, Phase::everything()))))
+            }
             From::Positions(asked) => {
-                let mut by_owner = vec![VecDeque::new(); cores];
+                let mut by_owner = vec![VecDeque::new(); owners.cores()];
                 for asked in asked {
-                    by_owner[usize::from(self.shared.owners.owner_of(&asked.session).0)].push_back(asked.clone());
+                    by_owner[usize::from(owners.owner_of(&asked.session).0)].push_back(asked.clone());
                 }
-                by_owner.into_iter().map(|asked| cursor(true, Phase::Positions { asked, at: None })).collect()
+                let cursors = by_owner.into_iter().map(|asked| cursor(true, Phase::Positions { asked, at: None }));
+                Paging::new(owners.every_core().zip(cursors))
             }
         };
         self.metrics.replays.increment();
-        Some(Box::new(Replay { cursors, current: 0, outstanding: false, due: false, live, announced: HashMap::new() }))
+        Some(Box::new(Replay { paging, live, announced: HashMap::new() }))
     }
 
     /// Everything that an owner fanned out up to `arrival` has come.
@@ -258,7 +262,7 @@ impl Reader {
         subscription.waiting.remove(owner);
         match &mut subscription.replay {
             Some(replay) => {
-                if let Some(Some(cursor)) = replay.cursors.get_mut(usize::from(owner.0)) {
+                if let Some(cursor) = replay.paging.cursor_mut(owner) {
                     cursor.snapshot = arrival;
                 }
                 subscription.covers_since(owner, arrival);
@@ -351,12 +355,13 @@ impl Reader {
             self.announce_dropped(out, conn);
         }
         self.replace_first(out, conn);
-        let due = self.peers.get(conn).and_then(|peer| {
+        let waiting = self.peers.get(conn).and_then(|peer| {
             peer.subs.iter().copied().find(|sub| {
-                self.subscriptions.get(*sub).and_then(|s| s.replay.as_ref()).is_some_and(|replay| replay.due)
+                let replay = self.subscriptions.get_mut(*sub).and_then(|subscription| subscription.replay.as_mut());
+                replay.is_some_and(|replay| replay.paging.drained())
             })
         });
-        if let Some(sub) = due {
+        if let Some(sub) = waiting {
             self.read_on(out, sub);
         }
     }

@@ -9,6 +9,7 @@ use std::sync::atomic::Ordering;
 
 use crate::engine::service::{ConnId, CoreId, Outbox};
 use crate::protocol::binding::Binding;
+use crate::protocol::paging::Step;
 
 use super::coverage::StoredAt;
 use super::event::{Event, Parser, Position, Scope};
@@ -34,19 +35,14 @@ impl Reader {
         let Some(filter) = self.classes.class(class).map(|class| class.key.filter.clone()) else { return };
         let Some(subscription) = self.subscriptions.get_mut(sub) else { return };
         let Some(replay) = &mut subscription.replay else { return };
-        if replay.outstanding {
-            return;
+        match replay.paging.go_on() {
+            Step::Ask(owner, cursor) => {
+                let memory = self.page_memory.pop().unwrap_or_default();
+                self.request(owner, OwnerInput::ReadPage(Box::new(PageRequest { sub, filter, cursor, memory })));
+            }
+            Step::Wait => {}
+            Step::Over => self.end_replay(out, conn, sub),
         }
-        replay.due = false;
-        let Some(next) = replay.cursors.get_mut(replay.current) else {
-            self.end_replay(out, conn, sub);
-            return;
-        };
-        let Some(cursor) = next.take() else { return };
-        replay.outstanding = true;
-        let owner = CoreId(u16::try_from(replay.current).unwrap_or(0));
-        let memory = self.page_memory.pop().unwrap_or_default();
-        self.request(owner, OwnerInput::ReadPage(Box::new(PageRequest { sub, filter, cursor, memory })));
     }
 
     /// Whether no subscription made earlier on this connection is still replaying.
@@ -108,30 +104,18 @@ impl Reader {
         self.note_arrival(owner, page.arrival);
         self.remember_unknown(page);
         let sub = page.sub;
-        let Some(subscription) = self.subscriptions.get_mut(sub) else { return };
-        let conn = subscription.conn;
-        if let Some(replay) = &mut subscription.replay {
-            replay.outstanding = false;
-        }
+        let Some(conn) = self.subscriptions.get(sub).map(|subscription| subscription.conn) else { return };
         self.deliver_page(out, parser, owner, conn, page);
         let Some(subscription) = self.subscriptions.get_mut(sub) else { return };
         let Some(replay) = &mut subscription.replay else { return };
-        match next {
-            Some(next) => {
-                if let Some(cursor) = replay.cursors.get_mut(replay.current) {
-                    *cursor = Some(next);
-                }
-                replay.due = true;
-                out.notify_drained(conn);
-            }
-            None => {
-                replay.current += 1;
-                if replay.live {
-                    subscription.go_live(owner);
-                }
-                self.read_on(out, sub);
-            }
+        if replay.paging.on_page(next) {
+            out.notify_drained(conn);
+            return;
         }
+        if replay.live {
+            subscription.go_live(owner);
+        }
+        self.read_on(out, sub);
     }
 
     /// Keeps what is to be judged later. The owner has counted it already; what nobody will judge is taken back, so that

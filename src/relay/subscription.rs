@@ -16,6 +16,7 @@ use crate::base::footprint;
 use crate::base::slab::Slab;
 use crate::engine::service::{ConnId, CoreId};
 use crate::protocol::owners::CoreMask;
+use crate::protocol::paging::Paging;
 use crate::protocol::run_group::Member;
 
 use super::class::ClassId;
@@ -48,14 +49,8 @@ pub enum From {
 /// A replay on its way through the owners.
 #[derive(Debug)]
 pub struct Replay {
-    /// What each owner is asked first, with its snapshot once it has registered the subscription; taken when begun.
-    pub cursors: Vec<Option<Cursor>>,
-    /// The owner being read.
-    pub current: usize,
-    /// A page is asked for and has not come.
-    pub outstanding: bool,
-    /// The next page is to be asked for when the socket has drained.
-    pub due: bool,
+    /// How far it has come; an owner's cursor gets its snapshot once that has registered the subscription.
+    pub paging: Paging<Cursor>,
     /// Whether it ends in live delivery.
     pub live: bool,
     /// What was announced last in each session: the same again would tell of no further loss.
@@ -199,7 +194,7 @@ pub fn own_footprint(id: Option<&str>, from: &From, live: bool, cores: usize) ->
     };
     let replay = match from {
         From::Now if live => 0,
-        _ => footprint::allocation(size_of::<Replay>()) + footprint::allocation(cores * size_of::<Option<Cursor>>()),
+        _ => footprint::allocation(size_of::<Replay>()) + Paging::<Cursor>::footprint(cores),
     };
     FIXED + named + positions + replay
 }

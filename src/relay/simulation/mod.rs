@@ -8,6 +8,7 @@ mod client;
 mod machine;
 mod outbox;
 mod random;
+mod replay;
 mod slices;
 mod world;
 
