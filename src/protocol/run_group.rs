@@ -133,8 +133,8 @@ impl<K: Copy> RunGroup<K> {
         start..self.bytes
     }
 
-    /// Pushes what is pending to all members. It goes out joined and leaves the reserve of a queue alone; who has no room
-    /// for it in that form is given it piece by piece, each with its own room.
+    /// Pushes what is pending to all members. It goes out joined and leaves the reserve of a queue alone; who has no
+    /// room for it in that form is given it piece by piece, each with its own room.
     pub fn settle(&mut self, out: &mut dyn Outbox) -> Settled<K> {
         let pieces = std::mem::take(&mut self.pieces);
         let joined = joined(&pieces);

@@ -1,8 +1,8 @@
 //! Delivery classes: subscriptions that share filter, ceiling and binding are matched once per event, and their frames
 //! of one turn form a run that every member takes with one push (design "Delivery classes", contract §8).
 //!
-//! A class has *members* ([`RunGroup`]), who take its runs blindly, and *others*: subscriptions that need a look of their
-//! own at each event, because their connection has several subscriptions, replays, awaits a judgement or owes an
+//! A class has *members* ([`RunGroup`]), who take its runs blindly, and *others*: subscriptions that need a look of
+//! their own at each event, because their connection has several subscriptions, replays, awaits a judgement or owes an
 //! announcement.
 //!
 //! Invariants: a subscription is in at most one of the two lists of its class; membership changes only while the class
