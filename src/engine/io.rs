@@ -406,6 +406,7 @@ pub(super) fn count_receiving(process: &Process, metrics: &CoreMetrics, before: 
 }
 
 /// A connection's backlog has changed: the process's count and the core's metric follow.
+#[inline]
 pub(super) fn count_backlog(process: &Process, metrics: &CoreMetrics, conn: &Connection, before: usize) {
     let now = conn.queue.backlog_bytes();
     if before != now {

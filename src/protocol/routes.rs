@@ -54,9 +54,11 @@ pub enum Route<E> {
 impl<E: Copy> Path<E> {
     /// Whether the path is meant, and what stands in its variable segment.
     fn segment<'a>(&self, path: &'a str) -> Option<Option<&'a str>> {
-        let Some((before, behind)) = self.pattern.split_once("{}") else {
+        // By one byte: looking for two costs more than all else that a request asks of a table.
+        let Some((before, behind)) = self.pattern.split_once('{') else {
             return (self.pattern == path).then_some(None);
         };
+        let behind = behind.strip_prefix('}')?;
         let segment = path.strip_prefix(before)?.strip_suffix(behind)?;
         (!segment.is_empty() && !segment.contains('/')).then_some(Some(segment))
     }

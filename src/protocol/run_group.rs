@@ -138,29 +138,38 @@ impl<K: Copy> RunGroup<K> {
     pub fn settle(&mut self, out: &mut dyn Outbox) -> Settled<K> {
         let pieces = std::mem::take(&mut self.pieces);
         let joined = joined(&pieces);
-        let (mut queued, mut behind) = (0, Vec::new());
+        // Counted are those that were not: for who was given everything there is nothing to do.
+        let (mut missed, mut behind) = (0, Vec::new());
         for &member in &self.members {
-            for &Joined { run, ref pieces, end } in &joined {
+            for &Joined { run, first, end } in &joined {
                 match out.push_run(member.conn, run, Room::Unreserved, end) {
-                    Pushed::Queued => queued += pieces.len(),
+                    Pushed::Queued => {}
                     Pushed::Full => {
-                        behind.push(Behind { member, first: pieces.start });
+                        behind.push(Behind { member, first });
                         break;
                     }
-                    Pushed::Gone | Pushed::NotOpen | Pushed::Stale => break,
+                    Pushed::Gone | Pushed::NotOpen | Pushed::Stale => {
+                        missed += pieces.len() - first;
+                        break;
+                    }
                 }
             }
         }
         behind.retain_mut(|Behind { member, first }| {
             while let Some(piece) = pieces.get(*first) {
                 match out.push_run(member.conn, piece.run, piece.room, piece.end) {
-                    Pushed::Queued => (queued, *first) = (queued + 1, *first + 1),
-                    Pushed::Full => return true,
-                    Pushed::Gone | Pushed::NotOpen | Pushed::Stale => return false,
+                    Pushed::Queued => *first += 1,
+                    Pushed::Full => break,
+                    Pushed::Gone | Pushed::NotOpen | Pushed::Stale => {
+                        missed += pieces.len() - *first;
+                        return false;
+                    }
                 }
             }
-            false
+            missed += pieces.len() - *first;
+            *first < pieces.len()
         });
+        let queued = pieces.len() * self.members.len() - missed;
         Settled { pieces, queued, behind }
     }
 
@@ -177,8 +186,8 @@ impl<K: Copy> RunGroup<K> {
 #[derive(Debug)]
 struct Joined {
     run: Run,
-    /// Which pieces.
-    pieces: Range<usize>,
+    /// The first of its pieces.
+    first: usize,
     /// Where they end in the group's stream.
     end: u64,
 }
@@ -189,9 +198,9 @@ fn joined(pieces: &[Piece]) -> Vec<Joined> {
         if let Some(last) = joined.last_mut()
             && let Some(longer) = last.run.join(piece.run)
         {
-            *last = Joined { run: longer, pieces: last.pieces.start..index + 1, end: piece.end };
+            *last = Joined { run: longer, first: last.first, end: piece.end };
         } else {
-            joined.push(Joined { run: piece.run, pieces: index..index + 1, end: piece.end });
+            joined.push(Joined { run: piece.run, first: index, end: piece.end });
         }
     }
     joined
