@@ -195,6 +195,8 @@ pub mod paging;
 pub mod routes;
 pub mod run_group;
 pub mod shares;
+#[cfg(test)]
+pub(crate) mod simulation;
 
 #[cfg(doc)]
 use crate::engine::service::Service;

@@ -34,10 +34,10 @@ impl World {
             self.check_completeness(index, client, &arrivals, &held);
             self.check_announcements(index, client, &arrivals);
         }
-        let sessions: u64 = self.machine.cores.iter().map(|core| core.metrics.sessions.value()).sum();
-        assert_eq!(sessions, self.machine.shared.sessions() as u64, "sessions counted are sessions held");
+        let sessions: u64 = self.machine.cores.iter().map(|core| core.protocol.metrics.sessions.value()).sum();
+        assert_eq!(sessions, self.shared().sessions() as u64, "sessions counted are sessions held");
         let written: HashSet<usize> = arrivals.counts.keys().filter_map(|event| self.sent[*event].session).collect();
-        let max = self.machine.shared.limits.sessions_max;
+        let max = self.shared().limits.sessions_max;
         let allowed = written.len().min(max) as u64;
         assert!(sessions == allowed || self.cramped && sessions < allowed, "{sessions} sessions of {allowed}");
     }
@@ -153,7 +153,7 @@ impl World {
             assert!(last.contains_key(session), "client {index}: closing of {sub} names s{session}:{at}; nothing came");
         }
         let never_ended = client.subs.iter().all(|sub| !sub.ended);
-        if never_ended && last.len() <= self.machine.shared.limits.sessions_max {
+        if never_ended && last.len() <= self.shared().limits.sessions_max {
             for (session, seq) in last {
                 let named = delivered.iter().any(|(_, named, at)| *named == session && *at == seq);
                 assert!(

@@ -1,6 +1,6 @@
 //! The peer's side: what was asked for, and what came back, decoded.
 
-use super::machine::At;
+use crate::protocol::simulation::machine::At;
 use crate::wire::websocket::frame::frame_len;
 
 /// What a filter of the simulation pins; the model's own idea of attr-match.

@@ -5,27 +5,53 @@
 
 mod check;
 mod client;
-mod machine;
-mod outbox;
-mod random;
 mod replay;
 mod slices;
 mod world;
 
+use std::fmt::Write;
 use std::hash::Hasher;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use machine::Machine;
-use outbox::Kind;
-use random::Random;
 use world::World;
 
+use super::{Relay, Shared};
 use crate::limits::Limits;
+use crate::ops::metrics::Metrics;
+use crate::protocol::owners::Owners;
+use crate::protocol::simulation::input::Ask;
+use crate::protocol::simulation::machine::Machine;
+use crate::protocol::simulation::random::Random;
 
 /// Runs in continuous integration.
 const SEEDS: u64 = 300;
 const STEPS: usize = 400;
+
+/// Relays that draw nothing but from the seed.
+fn relays(cores: usize, limits: &Limits, random: &mut Random) -> Machine<Relay> {
+    let mut shared = Shared::new(limits.clone(), cores, true);
+    shared.owners = Owners::with_keys(cores, (random.next(), random.next()));
+    shared.instance = "5eed".to_owned();
+    let (shared, metrics) = (Arc::new(shared), Metrics::new(cores));
+    Machine::new(cores, limits, Relay::check_invariants, |core| {
+        Relay::new(core, Arc::clone(&shared), metrics.core(usize::from(core.0)))
+    })
+}
+
+/// A text as a value of a query.
+fn query(text: &str) -> String {
+    text.bytes().fold(String::new(), |mut encoded, byte| {
+        let _infallible = write!(encoded, "%{byte:02X}");
+        encoded
+    })
+}
+
+/// A batch of events.
+fn publish(lines: Vec<u8>) -> Ask {
+    Ask::with_body("POST /events", "Content-Type: application/x-ndjson\r\n", [lines])
+}
 
 /// Answers what the run's peers said and were told, in a number.
 fn run(seed: u64) -> u64 {
@@ -39,8 +65,8 @@ fn run(seed: u64) -> u64 {
         world.rest();
         world.check();
         world.part_from_all();
-        world.machine.cores.iter().for_each(|core| core.relay.check_empty());
-        let shared = &world.machine.shared;
+        world.machine.cores.iter().for_each(|core| core.protocol.check_empty());
+        let shared = world.shared();
         assert_eq!(shared.judgements.load(std::sync::atomic::Ordering::Relaxed), 0, "judgements left");
         assert_eq!(shared.subscribers.load(std::sync::atomic::Ordering::Relaxed), 0, "subscribers left");
         assert_eq!(shared.parties.load(std::sync::atomic::Ordering::Relaxed), 0, "parties left");
@@ -119,11 +145,11 @@ fn the_session_cap_evicts_exactly_the_least_recently_written() {
 /// What is told of when a connection began is the time of day of that turn, whatever became of the wall clock meanwhile.
 #[test]
 fn a_connection_began_when_the_wall_clock_of_its_turn_says() {
-    let mut machine = Machine::new(1, Limits::default(), &mut Random(0));
+    let mut machine = relays(1, &Limits::default(), &mut Random(0));
     for (seconds, since) in [(784_111_777, "1994-11-06T08:49:37Z"), (951_782_400, "2000-02-29T00:00:00Z")] {
         machine.cores[0].out.time_of_day = SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
-        let at = machine.connect(0, Kind::WebSocket);
-        assert_eq!(machine.cores[0].relay.parties.get(at.conn).unwrap().since, since);
+        let at = machine.connect(0, Ask::upgrade("/socket"));
+        assert_eq!(machine.cores[0].protocol.parties.get(at.conn).unwrap().since, since);
     }
 }
 
@@ -134,15 +160,15 @@ fn a_claim_that_lapses_and_is_made_again_in_one_turn_stands() {
         let cores = 1 + usize::try_from(seed % 2).unwrap();
         let mut random = Random(seed);
         let limits = Limits { claims_per_connection_max: 1, ..Limits::default() };
-        let mut machine = Machine::new(cores, limits, &mut random);
-        let (emitter, sender) = (machine.connect(0, Kind::WebSocket), machine.connect(cores - 1, Kind::WebSocket));
+        let mut machine = relays(cores, &limits, &mut random);
+        let [emitter, sender] = [0, cores - 1].map(|core| machine.connect(core, Ask::upgrade("/socket")));
         let hello = r#"{"type":"hello","versions":["0.1"],"role":"both","identity":{"agent":"a"},"capabilities":{"control":{"accepts":["control.cancel"]}}}"#;
         let event = |id: &str, kind: &str, session: &str, seq: &str| {
             format!(
                 r#"{{"aep":"0.1","id":"{id}","type":"{kind}","time":"2026-01-01T00:00:00Z","source":"x","agent":"a","session":"{session}"{seq}}}"#
             )
         };
-        let mut send = |machine: &mut Machine, at, texts: &[String]| {
+        let mut send = |machine: &mut Machine<Relay>, at, texts: &[String]| {
             let inbox = &mut machine.socket(at).unwrap().inbox;
             inbox.extend(texts.iter().map(|text| text.clone().into_bytes()));
             machine.rest(&mut random);
@@ -153,8 +179,9 @@ fn a_claim_that_lapses_and_is_made_again_in_one_turn_stands() {
         send(&mut machine, emitter, &claims);
         let commands = [event("c1", "control.cancel", "s1", ""), event("c2", "control.cancel", "s2", "")];
         send(&mut machine, sender, &[vec![hello.into()], commands.to_vec()].concat());
-        let heard =
-            |machine: &mut Machine, at| String::from_utf8_lossy(&machine.socket(at).unwrap().received).into_owned();
+        let heard = |machine: &mut Machine<Relay>, at| {
+            String::from_utf8_lossy(&machine.socket(at).unwrap().received).into_owned()
+        };
         assert!(heard(&mut machine, emitter).contains(r#""id":"c1""#), "seed {seed}: s1 is claimed");
         let refused = heard(&mut machine, sender);
         assert!(

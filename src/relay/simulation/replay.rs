@@ -1,42 +1,41 @@
 //! A replay before a socket that takes nothing.
 
-use super::machine::{At, Machine};
-use super::outbox::Kind;
-use super::random::Random;
+use super::{publish, relays};
 use crate::limits::Limits;
-use crate::relay::ingest::BodyKind;
+use crate::protocol::simulation::input::Ask;
+use crate::protocol::simulation::machine::{At, Machine};
+use crate::protocol::simulation::random::Random;
+use crate::relay::Relay;
 
 /// Several pages of them.
 const EVENTS: usize = 200;
 
-fn send(machine: &mut Machine, at: At, text: &str) {
+fn send(machine: &mut Machine<Relay>, at: At, text: &str) {
     machine.socket(at).unwrap().inbox.push_back(text.into());
 }
 
-fn publish(machine: &mut Machine, core: usize) {
+fn publish_events(machine: &mut Machine<Relay>, core: usize) {
     let event = |seq| {
         format!(
             r#"{{"aep":"0.1","id":"e{seq}","type":"progress.step","time":"2026-01-01T00:00:00Z","source":"x","agent":"a","session":"s","seq":{seq}}}"#
         )
     };
-    let publisher = machine.connect(core, Kind::Request);
-    let body = (0..EVENTS).map(event).collect::<Vec<_>>().join("\n").into_bytes();
-    machine.cores[core].relay.on_events(publisher.conn, BodyKind::Lines, body);
+    machine.connect(core, publish((0..EVENTS).map(event).collect::<Vec<_>>().join("\n").into_bytes()));
 }
 
 #[test]
 fn a_replay_waits_for_its_socket_whatever_else_its_client_asks() {
     for (seed, cores) in (0..30).zip([1, 2, 4].into_iter().cycle()) {
         let mut random = Random(seed);
-        let mut machine = Machine::new(cores, Limits::default(), &mut random);
-        publish(&mut machine, cores - 1);
-        let at = machine.connect(0, Kind::WebSocket);
+        let mut machine = relays(cores, &Limits::default(), &mut random);
+        publish_events(&mut machine, cores - 1);
+        let at = machine.connect(0, Ask::upgrade("/socket"));
         send(&mut machine, at, r#"{"type":"hello","versions":["0.1"],"role":"both","identity":{"agent":"b"}}"#);
         machine.rest(&mut random);
 
         machine.socket(at).unwrap().window = 0;
         send(&mut machine, at, r#"{"type":"subscribe","id":"first","from":"all"}"#);
-        let mut turns = |machine: &mut Machine| {
+        let mut turns = |machine: &mut Machine<Relay>| {
             for core in (0..cores).cycle().take(20 * cores) {
                 machine.turn(core, &mut random);
             }

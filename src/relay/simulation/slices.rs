@@ -1,11 +1,11 @@
 //! A fan-out that costs more than a turn may look at is delivered slice by slice.
 
-use super::machine::{At, Machine};
-use super::outbox::Kind;
-use super::random::Random;
+use super::{publish, relays};
 use crate::limits::Limits;
-use crate::relay::LOOKS_PER_TURN;
-use crate::relay::ingest::BodyKind;
+use crate::protocol::simulation::input::Ask;
+use crate::protocol::simulation::machine::{At, Machine};
+use crate::protocol::simulation::random::Random;
+use crate::relay::{LOOKS_PER_TURN, Relay};
 
 const EVENTS: usize = 40;
 /// So many that one event is more than a turn's worth.
@@ -20,12 +20,12 @@ fn event(number: usize) -> String {
     )
 }
 
-fn send(machine: &mut Machine, at: At, texts: impl IntoIterator<Item = String>) {
+fn send(machine: &mut Machine<Relay>, at: At, texts: impl IntoIterator<Item = String>) {
     machine.socket(at).unwrap().inbox.extend(texts.into_iter().map(String::into_bytes));
 }
 
 /// What has come since it was last asked.
-fn heard(machine: &mut Machine, at: At) -> String {
+fn heard(machine: &mut Machine<Relay>, at: At) -> String {
     String::from_utf8_lossy(&std::mem::take(&mut machine.socket(at).unwrap().received)).into_owned()
 }
 
@@ -49,8 +49,8 @@ fn assert_all_in_order(received: &[usize]) {
 fn one_connection_with_many_subscriptions_leaves_turns_to_the_others() {
     for (seed, cores) in (0..30).zip([1, 2, 4].into_iter().cycle()) {
         let mut random = Random(seed);
-        let mut machine = Machine::new(cores, Limits::default(), &mut random);
-        let [many, one, bystander] = [(); 3].map(|()| machine.connect(0, Kind::WebSocket));
+        let mut machine = relays(cores, &Limits::default(), &mut random);
+        let [many, one, bystander] = [(); 3].map(|()| machine.connect(0, Ask::upgrade("/socket")));
         for at in [many, one, bystander] {
             send(&mut machine, at, [HELLO.into()]);
         }
@@ -63,10 +63,8 @@ fn one_connection_with_many_subscriptions_leaves_turns_to_the_others() {
         machine.rest(&mut random);
         let _hellos = (heard(&mut machine, many), heard(&mut machine, one), heard(&mut machine, bystander));
 
-        let publisher = machine.connect(cores - 1, Kind::Request);
         let body = (0..EVENTS).map(event).collect::<Vec<_>>().join("\n").into_bytes();
-        let node = &mut machine.cores[cores - 1];
-        node.relay.on_events(publisher.conn, BodyKind::Lines, body);
+        let publisher = machine.connect(cores - 1, publish(body));
 
         let (mut to_many, mut to_one) = (Vec::new(), Vec::new());
         while to_one.len() < EVENTS {
@@ -84,8 +82,8 @@ fn one_connection_with_many_subscriptions_leaves_turns_to_the_others() {
         to_many.extend(events(&heard(&mut machine, many)));
         assert_all_in_order(&to_one);
         assert_all_in_order(&to_many);
-        assert!(machine.socket(publisher).unwrap().response.as_ref().is_some_and(|response| response.status == 202));
+        assert!(machine.socket(publisher).unwrap().answers.front().is_some_and(|response| response.status == 202));
         assert!(heard(&mut machine, bystander).contains("pong"));
-        machine.cores.iter().for_each(|core| assert!(core.relay.is_quiescent()));
+        machine.cores.iter().for_each(|core| assert!(core.protocol.is_quiescent()));
     }
 }

@@ -5,10 +5,12 @@ mod drain;
 mod publishers;
 
 use super::client::{Client, Sent, Start, Want};
-use super::machine::{At, Machine};
-use super::random::Random;
+use super::relays;
 use crate::engine::service::Admits;
 use crate::limits::Limits;
+use crate::protocol::simulation::machine::{At, Machine};
+use crate::protocol::simulation::random::Random;
+use crate::relay::{Relay, Shared};
 
 pub(super) const AGENTS: u64 = 3;
 
@@ -31,7 +33,7 @@ struct Post {
 
 /// One run.
 pub(super) struct World {
-    pub(super) machine: Machine,
+    pub(super) machine: Machine<Relay>,
     pub(super) random: Random,
     pub(super) step: usize,
     pub(super) sent: Vec<Sent>,
@@ -76,7 +78,7 @@ impl World {
     }
 
     fn with(mut random: Random, cores: usize, limits: Limits, roomy: bool, cramped: bool) -> Self {
-        let machine = Machine::new(cores, limits, &mut random);
+        let machine = relays(cores, &limits, &mut random);
         let sessions = (0..10).map(|index| {
             let first_seq = if index % 2 == 0 { 1 } else { 11 };
             Session { first_seq, next_seq: first_seq, busy: false, emitter: None, events: Vec::new() }
@@ -98,6 +100,10 @@ impl World {
         world.machine.socket(world.clients[WITNESS].at).unwrap().unbounded = true;
         world.rest();
         world
+    }
+
+    pub(super) fn shared(&self) -> &Shared {
+        &self.machine.cores[0].protocol.shared
     }
 
     // ── steps ──
@@ -153,7 +159,7 @@ impl World {
         for client in self.clients.iter_mut().filter(|client| client.alive) {
             let Some(socket) = self.machine.socket(client.at) else { continue };
             let bytes = std::mem::take(&mut socket.received);
-            let over = socket.closing && socket.queued == 0;
+            let over = socket.is_closing() && socket.queued == 0;
             client.hear(&bytes, self.step, &self.sent);
             if over {
                 part(client, &mut self.machine, &mut self.sent);
@@ -167,7 +173,9 @@ impl World {
         let step = self.step;
         let (machine, sent, sessions) = (&mut self.machine, &mut self.sent, &mut self.sessions);
         self.posts.retain(|post| {
-            let Some(response) = machine.socket(post.at).and_then(|socket| socket.response.take()) else { return true };
+            let Some(response) = machine.socket(post.at).and_then(|socket| socket.answers.pop_front()) else {
+                return true;
+            };
             assert_eq!(response.status, 202, "{response:?}");
             let accepted = format!("{{\"accepted\":{}}}", post.events.len());
             assert_eq!(response.body.as_ref(), accepted.as_bytes());
@@ -184,14 +192,14 @@ impl World {
 }
 
 /// Parts from a connection: what the relay has not read of it was never published.
-fn part(client: &mut Client, machine: &mut Machine, sent: &mut [Sent]) {
+fn part(client: &mut Client, machine: &mut Machine<Relay>, sent: &mut [Sent]) {
     client.alive = false;
     forget_unread(client, machine, sent);
     let _unseen = machine.disconnect(client.at);
 }
 
 /// The relay reads nothing more of a connection: what waits there was never published.
-fn forget_unread(client: &Client, machine: &mut Machine, sent: &mut [Sent]) {
+fn forget_unread(client: &Client, machine: &mut Machine<Relay>, sent: &mut [Sent]) {
     let Some(socket) = machine.socket(client.at) else { return };
     let unread: Vec<Vec<u8>> = socket.inbox.drain(..).collect();
     for text in unread {

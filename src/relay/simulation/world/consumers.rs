@@ -4,15 +4,11 @@ use std::collections::HashSet;
 
 use super::{AGENTS, WITNESS, World, part};
 use crate::engine::service::Work;
-use crate::relay::event::{Capture, Position};
-use crate::relay::filter::Filter;
-use crate::relay::pages::Asked;
-use crate::relay::reader::Wanted;
+use crate::protocol::simulation::input::Ask;
+use crate::protocol::simulation::machine::At;
+use crate::protocol::simulation::socket::Kind;
 use crate::relay::simulation::client::{Client, Item, Start, Sub, Want};
-use crate::relay::simulation::machine::At;
-use crate::relay::simulation::outbox::Kind;
-use crate::relay::subscription::From;
-use crate::wire::http1::chunk::StreamFraming;
+use crate::relay::simulation::query;
 
 impl World {
     pub(super) fn want(&mut self) -> Want {
@@ -64,26 +60,16 @@ impl World {
         start: Start,
         live: bool,
     ) -> usize {
-        let at = self.machine.connect(core, Kind::Request);
         let from = match &start {
-            Start::Now => From::Now,
-            Start::All => From::All,
-            Start::Positions(asked) => From::Positions(
-                asked
-                    .iter()
-                    .map(|(session, seq)| Asked {
-                        session: format!("s{session}").into(),
-                        position: Position { epoch: 0, seq: *seq },
-                    })
-                    .collect(),
-            ),
+            Start::Now => String::new(),
+            Start::All => "all".to_owned(),
+            Start::Positions(asked) => query(&positions(asked)),
         };
-        let filter = Filter::parse(want.json().as_bytes(), 100).unwrap();
-        let wanted = Wanted { filter, ceiling: Capture::Full, from, live, id: None };
+        let (filter, live_is) = (query(&want.json()), u8::from(live));
+        let line = format!("GET /stream?filter={filter}&from={from}&live={live_is}");
+        let at = self.machine.connect(core, Ask::new(&line, ""));
         let mut client = Client::new(at, false);
         client.subs.push(Sub { id: String::new(), want, start, live, asked: self.step, answered: None, ended: false });
-        let node = &mut self.machine.cores[core];
-        node.relay.on_stream(&mut node.out, at.conn, StreamFraming::Chunked, wanted);
         self.clients.push(client);
         self.clients.len() - 1
     }
@@ -93,7 +79,7 @@ impl World {
             return;
         }
         let core = self.core();
-        let at = self.machine.connect(core, Kind::WebSocket);
+        let at = self.machine.connect(core, Ask::upgrade("/socket"));
         self.clients.push(Client::new(at, true));
         let hello = r#"{"type":"hello","versions":["0.1"],"role":"both","identity":{"agent":"a"},"capabilities":{"control":{"accepts":["control.cancel"]}}}"#;
         self.send(self.clients.len() - 1, hello);
@@ -119,11 +105,7 @@ impl World {
         let from = match &start {
             Start::Now => String::new(),
             Start::All => r#","from":"all""#.into(),
-            Start::Positions(asked) => {
-                let positions: Vec<String> =
-                    asked.iter().map(|(session, seq)| format!(r#"{{"session":"s{session}","seq":{seq}}}"#)).collect();
-                format!(r#","from":[{}]"#, positions.join(","))
-            }
+            Start::Positions(asked) => format!(r#","from":{}"#, positions(asked)),
         };
         let text = format!(r#"{{"type":"subscribe","id":"{id}","filter":{}{from}}}"#, want.json());
         client.subs.push(Sub { id, want, start, live: true, asked: step, answered: None, ended: false });
@@ -222,21 +204,21 @@ impl World {
     pub(super) fn overflow(&mut self) {
         let core = self.core();
         let witness = self.clients[WITNESS].at;
-        let node = &mut self.machine.cores[core];
+        let node = &self.machine.cores[core];
         let queued = node.out.sockets.iter().filter(|(conn, socket)| {
-            socket.queued > 0 && socket.kind != Kind::Request && At { core, conn: **conn } != witness
+            socket.queued > 0 && socket.kind != Kind::Http && At { core, conn: **conn } != witness
         });
         if let Some((&conn, _)) = queued.max_by_key(|(_, socket)| socket.queued)
             && self.random.chance(1, 3)
         {
-            node.relay.on_overflow(&mut node.out, conn);
+            self.machine.overflow(At { core, conn });
         }
     }
 
     /// The process ends in the midst of everything.
     pub(in crate::relay::simulation) fn say_goodbye(&mut self) {
         for node in &mut self.machine.cores {
-            while node.relay.on_goodbye(&mut node.out) == Work::Left {}
+            while node.protocol.on_goodbye(&mut node.out) == Work::Left {}
         }
         self.rest();
         for (index, client) in self.clients.iter().enumerate() {
@@ -261,4 +243,10 @@ impl World {
         assert_eq!(self.clients[index].log.last(), Some(&Item::Complete), "live=0 comes to its end");
         self.clients[index].events().collect()
     }
+}
+
+/// Positions as JSON.
+fn positions(asked: &[(usize, u64)]) -> String {
+    let position = |(session, seq): &(usize, u64)| format!(r#"{{"session":"s{session}","seq":{seq}}}"#);
+    format!("[{}]", asked.iter().map(position).collect::<Vec<_>>().join(","))
 }

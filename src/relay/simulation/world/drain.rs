@@ -1,20 +1,8 @@
-//! The end of the process in the midst of commands and evictions: stages as in `engine/drain.rs`, core by core, each as soon
-//! as that core's turn finds it complete.
+//! The end of the process in the midst of commands and evictions.
 
 use super::{World, forget_unread};
-use crate::engine::service::Work;
-use crate::relay::simulation::machine::{FANOUT, INGEST, Letter, Machine};
-
-/// How far a core's drain has come.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Stage {
-    /// It has not learnt of the drain.
-    Serve,
-    Answer,
-    Own,
-    Deliver,
-    Leave,
-}
+use crate::protocol::simulation::drain::Stage;
+use crate::protocol::simulation::machine::Core;
 
 impl World {
     /// Steps in which nobody goes or falls behind.
@@ -47,20 +35,19 @@ impl World {
     /// The process ends, which one core learns before another: what was taken in is answered and delivered, everybody is
     /// told.
     pub(in crate::relay::simulation) fn drain(&mut self) {
-        let mut stages = vec![Stage::Serve; self.machine.cores.len()];
+        let mut stages = Vec::new();
         for _ in 0..5_000 {
-            for (core, stage) in stages.iter_mut().enumerate() {
+            for core in 0..self.machine.cores.len() {
                 self.machine.turn(core, &mut self.random);
-                if *stage == Stage::Serve && self.random.chance(1, 3) {
+                if self.machine.cores[core].stage() == Stage::Serve && self.random.chance(1, 3) {
                     for client in self.clients.iter().filter(|client| client.at.core == core) {
                         forget_unread(client, &mut self.machine, &mut self.sent);
                     }
-                    *stage = Stage::Answer;
+                    self.machine.begin_drain(core);
                 }
-                while let Some(next) = self.machine.next_stage(core, *stage) {
-                    *stage = next;
-                }
+                self.machine.advance(core);
             }
+            stages = self.machine.cores.iter().map(Core::stage).collect();
             if stages.iter().all(|stage| *stage == Stage::Leave) {
                 break;
             }
@@ -75,37 +62,5 @@ impl World {
         }
         self.hear_answers();
         assert!(self.posts.is_empty(), "a POST was not answered");
-    }
-}
-
-impl Machine {
-    fn next_stage(&mut self, core: usize, stage: Stage) -> Option<Stage> {
-        let cores = self.cores.len();
-        let node = &mut self.cores[core];
-        let is_at_rest = node.work == Work::Idle && node.lanes.iter().flatten().all(|lane| lane.is_empty());
-        if !is_at_rest || stage == Stage::Leave {
-            return None;
-        }
-        match stage {
-            Stage::Answer if node.relay.is_quiescent() => {
-                self.end_lane(core, INGEST);
-                Some(Stage::Own)
-            }
-            Stage::Own if node.ends[INGEST] == cores && node.relay.is_quiescent() => {
-                self.end_lane(core, FANOUT);
-                Some(Stage::Deliver)
-            }
-            Stage::Deliver if node.ends[FANOUT] == cores => {
-                (node.relay.on_goodbye(&mut node.out) == Work::Idle).then_some(Stage::Leave)
-            }
-            _ => None,
-        }
-    }
-
-    fn end_lane(&mut self, from: usize, lane: usize) {
-        self.cores[from].out.ended[lane] = true;
-        for core in &mut self.cores {
-            core.lanes[lane][from].push_back(Letter::End);
-        }
     }
 }

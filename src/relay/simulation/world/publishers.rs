@@ -1,9 +1,8 @@
 //! Who publishes: POSTs, emitting parties, senders of commands. Each session has one source, which publishes ascending.
 
 use super::{AGENTS, Post, World};
-use crate::relay::ingest::BodyKind;
 use crate::relay::simulation::client::Sent;
-use crate::relay::simulation::outbox::Kind;
+use crate::relay::simulation::publish;
 
 impl World {
     pub(super) fn compose(&mut self, session: Option<usize>, kind: &'static str, seq: bool) -> usize {
@@ -97,9 +96,7 @@ impl World {
             }
         }
         let core = self.random.index(self.machine.cores.len());
-        let at = self.machine.connect(core, Kind::Request);
-        let node = &mut self.machine.cores[core];
-        node.relay.on_events(at.conn, BodyKind::Lines, body);
+        let at = self.machine.connect(core, publish(body));
         self.posts.push(Post { at, events });
     }
 
@@ -119,14 +116,14 @@ impl World {
 
     pub(super) fn send(&mut self, party: usize, text: &str) {
         let at = self.clients[party].at;
-        if let Some(socket) = self.machine.socket(at).filter(|socket| !socket.closing) {
+        if let Some(socket) = self.machine.socket(at).filter(|socket| !socket.is_closing()) {
             socket.inbox.push_back(text.as_bytes().to_vec());
         }
     }
 
     pub(super) fn is_open(&mut self, party: usize) -> bool {
         let at = self.clients[party].at;
-        self.machine.socket(at).is_some_and(|socket| !socket.closing)
+        self.machine.socket(at).is_some_and(|socket| !socket.is_closing())
     }
 
     /// A party publishes events of a session of its own.

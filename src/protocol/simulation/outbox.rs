@@ -1,137 +1,21 @@
 //! The engine's side of a simulated core: a recording [`Outbox`] whose sockets take bytes as the simulation lets them.
 //!
-//! It keeps the promises of `engine/service.rs` that relays rest on (order, whole messages, marks, one `drained` per
-//! asking) and checks the duties of a service: a run is used in the turn that wrote it, a request is answered once.
+//! It keeps the promises of `engine/service.rs` that protocols rest on (order, whole messages, marks, one `drained` per
+//! asking) and checks their duties: a run is used in the turn that wrote it, a request is answered once.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, SystemTime};
 
 use super::machine::{FANOUT, INGEST};
+use super::socket::{Exchange, Kind, Socket};
 use crate::base::time::{Deadline, Now};
 use crate::engine::service::{
-    Admits, ConnId, CoreId, EventStreamOpen, Group, LANES, Lane, Outbox, Post, Pushed, Response, Run, Unsent,
+    Admits, ConnId, CoreId, Ending, EventStreamOpen, Group, LANES, Lane, Outbox, Post, Pushed, Response, Run, Unsent,
     WebSocketClose,
 };
 use crate::limits::{Limits, Room};
-use crate::relay::RelayMail;
-use crate::wire::http1::chunk::{StreamFraming, chunk_len};
-use crate::wire::websocket::frame::frame_len;
-
-/// What a connection is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
-    /// A request that awaits its answer.
-    Request,
-    /// An event stream.
-    Stream,
-    /// A WebSocket.
-    WebSocket,
-}
-
-#[derive(Debug)]
-struct Piece {
-    bytes: Vec<u8>,
-    mark: u64,
-    /// Block and offset behind it.
-    end: (u64, u32),
-}
-
-/// A connection.
-#[derive(Debug)]
-pub(super) struct Socket {
-    pub(super) kind: Kind,
-    pieces: VecDeque<Piece>,
-    sent: usize,
-    pub(super) queued: usize,
-    /// Nothing more is pushed; it is over once the queue is empty.
-    pub(super) closing: bool,
-    pub(super) tell_drained: bool,
-    pub(super) parked: bool,
-    /// No bound: the queue of a consumer that is never slow.
-    pub(super) unbounded: bool,
-    /// Bytes that the peer takes.
-    pub(super) window: usize,
-    /// Bytes that have reached the peer and were not looked at.
-    pub(super) received: Vec<u8>,
-    /// Messages of the peer that the relay has not read.
-    pub(super) inbox: VecDeque<Vec<u8>>,
-    pub(super) response: Option<Response>,
-}
-
-impl Socket {
-    pub(super) fn new(kind: Kind) -> Self {
-        Self {
-            kind,
-            pieces: VecDeque::new(),
-            sent: 0,
-            queued: 0,
-            closing: false,
-            tell_drained: false,
-            parked: false,
-            unbounded: false,
-            window: usize::MAX,
-            received: Vec::new(),
-            inbox: VecDeque::new(),
-            response: None,
-        }
-    }
-
-    /// Writes what the window takes. Whether the queue is empty.
-    pub(super) fn flush(&mut self) -> bool {
-        while let Some(front) = self.pieces.front() {
-            let taken = (front.bytes.len() - self.sent).min(self.window);
-            self.received.extend_from_slice(&front.bytes[self.sent..self.sent + taken]);
-            self.sent += taken;
-            self.queued -= taken;
-            self.window = if self.window == usize::MAX { usize::MAX } else { self.window - taken };
-            if self.sent < front.bytes.len() {
-                break;
-            }
-            self.sent = 0;
-            self.pieces.pop_front();
-        }
-        self.pieces.is_empty()
-    }
-
-    /// Pieces join as they do in the engine: neighbours in a block whose marks go on with their bytes.
-    fn push(&mut self, bytes: &[u8], run: Run, mark: u64) {
-        self.queued += bytes.len();
-        let end = (run.block, run.start + run.len);
-        if let Some(last) = self.pieces.back_mut()
-            && last.end == (run.block, run.start)
-            && (mark == last.mark || mark == last.mark.wrapping_add(u64::from(run.len)))
-        {
-            last.bytes.extend_from_slice(bytes);
-            (last.mark, last.end) = (mark, end);
-        } else {
-            self.pieces.push_back(Piece { bytes: bytes.to_vec(), mark, end });
-        }
-    }
-
-    fn push_own(&mut self, bytes: &[u8], mark: u64) {
-        self.push(bytes, Run { block: u64::MAX, start: 0, len: u32::try_from(bytes.len()).unwrap() }, mark);
-        self.pieces.back_mut().unwrap().end = (u64::MAX, u32::MAX);
-    }
-
-    /// Discards what is unsent, except a message begun.
-    fn cut(&mut self) {
-        let message_len: fn(&[u8]) -> Option<usize> = if self.kind == Kind::WebSocket { frame_len } else { chunk_len };
-        self.pieces.truncate(1);
-        if let Some(front) = self.pieces.front_mut() {
-            let mut end = 0;
-            while end < self.sent {
-                end += message_len(&front.bytes[end..]).unwrap();
-            }
-            front.bytes.truncate(end);
-        }
-        self.queued = self.pieces.front().map_or(0, |front| front.bytes.len() - self.sent);
-        if self.queued == 0 {
-            self.pieces.clear();
-            self.sent = 0;
-        }
-    }
-}
+use crate::wire::http1::chunk::StreamFraming;
 
 #[derive(Debug, Default)]
 struct Block {
@@ -141,30 +25,30 @@ struct Block {
     turn: usize,
 }
 
-/// One core's connections and what its relay did in the present call.
+/// One core's connections, and what its protocol did in the present call.
 #[derive(Debug)]
-pub(super) struct SimOutbox {
+pub(crate) struct SimOutbox<M> {
     core: CoreId,
     cores: usize,
-    pub(super) now: Now,
-    pub(super) time_of_day: SystemTime,
-    pub(super) sockets: BTreeMap<ConnId, Socket>,
+    pub(crate) now: Now,
+    pub(crate) time_of_day: SystemTime,
+    pub(crate) sockets: BTreeMap<ConnId, Socket>,
     blocks: Vec<Block>,
     next_block: u64,
     limits: Limits,
     /// Mail in order: whether it takes the ingest lane, where to, what.
-    pub(super) mail: VecDeque<(bool, CoreId, RelayMail)>,
+    pub(crate) mail: VecDeque<(bool, CoreId, M)>,
     /// What the engine and the other cores let publishers bring.
-    pub(super) admits: Admits,
-    pub(super) ingest_room: Admits,
-    /// Whom the service has asked about in this turn.
+    pub(crate) admits: Admits,
+    pub(crate) ingest_room: Admits,
+    /// Whom the protocol has asked about in this turn.
     asked: RefCell<BTreeSet<CoreId>>,
     /// This core has ended that lane.
-    pub(super) ended: [bool; 2],
+    pub(crate) ended: [bool; 2],
 }
 
-impl SimOutbox {
-    pub(super) fn new(core: CoreId, cores: usize, limits: Limits) -> Self {
+impl<M> SimOutbox<M> {
+    pub(crate) fn new(core: CoreId, cores: usize, limits: Limits) -> Self {
         Self {
             core,
             cores,
@@ -183,7 +67,7 @@ impl SimOutbox {
     }
 
     /// The turn is over: its runs are no more. A block either goes on in the next turn or is sealed.
-    pub(super) fn end_turn(&mut self, seal: bool) {
+    pub(crate) fn end_turn(&mut self, seal: bool) {
         self.asked.get_mut().clear();
         for block in &mut self.blocks {
             if seal || block.bytes.is_empty() {
@@ -195,12 +79,21 @@ impl SimOutbox {
     }
 
     fn open(&mut self, conn: ConnId) -> Option<&mut Socket> {
-        self.sockets.get_mut(&conn).filter(|socket| !socket.closing && socket.kind != Kind::Request)
+        self.sockets.get_mut(&conn).filter(|socket| !socket.is_closing() && socket.kind != Kind::Http)
+    }
+
+    /// The connection whose request is answered now, if it still waits for that.
+    fn answered(&mut self, conn: ConnId) -> Option<&mut Socket> {
+        let socket = self.sockets.get_mut(&conn).filter(|socket| !socket.is_closing())?;
+        let owed = socket.kind == Kind::Http && matches!(socket.exchange, Exchange::Answer);
+        assert!(owed, "a request is answered once");
+        socket.exchange = Exchange::Idle;
+        Some(socket)
     }
 
     fn admit(&mut self, conn: ConnId, bytes: usize, room: Option<Room>) -> Result<&mut Socket, Pushed> {
         let max = room.map_or(usize::MAX, |room| self.limits.queue_bytes_max(room));
-        let is_request = self.sockets.get(&conn).is_some_and(|socket| socket.kind == Kind::Request);
+        let is_request = self.sockets.get(&conn).is_some_and(|socket| socket.kind == Kind::Http);
         assert!(!is_request, "nothing is pushed before its stream or WebSocket is open");
         let Some(socket) = self.open(conn) else { return Err(Pushed::Gone) };
         if !socket.unbounded && socket.queued > 0 && socket.queued.saturating_add(bytes) > max {
@@ -220,7 +113,7 @@ impl SimOutbox {
     }
 }
 
-impl Outbox for SimOutbox {
+impl<M> Outbox for SimOutbox<M> {
     fn now(&self) -> Now {
         self.now
     }
@@ -238,15 +131,16 @@ impl Outbox for SimOutbox {
     }
 
     fn respond(&mut self, conn: ConnId, response: Response) {
-        if let Some(socket) = self.sockets.get_mut(&conn) {
-            assert!(socket.kind == Kind::Request && socket.response.is_none(), "a request is answered once");
-            socket.response = Some(response);
+        if let Some(socket) = self.answered(conn) {
+            if response.close {
+                socket.end(Ending::Complete);
+            }
+            socket.answers.push_back(response);
         }
     }
 
     fn open_event_stream(&mut self, conn: ConnId, open: EventStreamOpen) {
-        if let Some(socket) = self.sockets.get_mut(&conn) {
-            assert!(socket.kind == Kind::Request, "a request is answered once");
+        if let Some(socket) = self.answered(conn) {
             socket.kind = Kind::Stream;
             let mut first = Vec::new();
             StreamFraming::Chunked.encode(&mut first, open.first);
@@ -261,13 +155,13 @@ impl Outbox for SimOutbox {
             let mut bytes = Vec::new();
             StreamFraming::Chunked.encode(&mut bytes, last);
             socket.push_own(&bytes, 0);
-            socket.closing = true;
+            socket.end(Ending::Complete);
         }
     }
 
     fn close_websocket(&mut self, conn: ConnId, _close: WebSocketClose<'_>) {
         if let Some(socket) = self.open(conn) {
-            socket.closing = true;
+            socket.end(Ending::Service);
         }
     }
 
@@ -277,7 +171,7 @@ impl Outbox for SimOutbox {
             if !last.is_empty() {
                 socket.push_own(last, 0);
             }
-            socket.closing = true;
+            socket.end(Ending::SlowConsumer);
         }
     }
 
@@ -316,10 +210,7 @@ impl Outbox for SimOutbox {
 
     fn unsent(&self, conn: ConnId, visit: &mut dyn FnMut(Unsent)) {
         let Some(socket) = self.sockets.get(&conn) else { return };
-        let mut sent = socket.sent;
-        for piece in &socket.pieces {
-            visit(Unsent { mark: piece.mark, bytes: piece.bytes.len() - std::mem::take(&mut sent) });
-        }
+        socket.unsent().for_each(|(mark, bytes)| visit(Unsent { mark, bytes }));
     }
 
     fn notify_drained(&mut self, conn: ConnId) {
@@ -334,9 +225,17 @@ impl Outbox for SimOutbox {
         }
     }
 
-    fn arm(&mut self, _conn: ConnId, _at: Deadline) {}
+    fn arm(&mut self, conn: ConnId, at: Deadline) {
+        if let Some(socket) = self.sockets.get_mut(&conn).filter(|socket| !socket.is_closing()) {
+            socket.alarm = Some(at);
+        }
+    }
 
-    fn disarm(&mut self, _conn: ConnId) {}
+    fn disarm(&mut self, conn: ConnId) {
+        if let Some(socket) = self.sockets.get_mut(&conn) {
+            socket.alarm = None;
+        }
+    }
 
     fn admitted(&mut self, _group: Group, _bytes: usize) {}
 
@@ -345,7 +244,7 @@ impl Outbox for SimOutbox {
     }
 }
 
-impl Post<RelayMail> for SimOutbox {
+impl<M> Post<M> for SimOutbox<M> {
     fn outbox(&mut self) -> &mut dyn Outbox {
         self
     }
@@ -354,22 +253,22 @@ impl Post<RelayMail> for SimOutbox {
         self
     }
 
-    fn mail_ingest(&mut self, to: CoreId, mail: RelayMail) {
+    fn mail_ingest(&mut self, to: CoreId, mail: M) {
         assert!(self.asked.borrow().contains(&to), "mail that sockets cause asks for room first");
         assert!(!self.ended[INGEST], "a lane ends behind all mail that is no answer");
         self.mail_ingest_reserved(to, mail);
     }
 
-    fn mail_fanout(&mut self, to: CoreId, mail: RelayMail) {
+    fn mail_fanout(&mut self, to: CoreId, mail: M) {
         assert!(!self.ended[FANOUT], "a lane ends behind all mail that is no answer");
         self.mail_fanout_reserved(to, mail);
     }
 
-    fn mail_ingest_reserved(&mut self, to: CoreId, mail: RelayMail) {
+    fn mail_ingest_reserved(&mut self, to: CoreId, mail: M) {
         self.mail.push_back((true, to, mail));
     }
 
-    fn mail_fanout_reserved(&mut self, to: CoreId, mail: RelayMail) {
+    fn mail_fanout_reserved(&mut self, to: CoreId, mail: M) {
         self.mail.push_back((false, to, mail));
     }
 
