@@ -5,10 +5,11 @@
 
 use std::collections::VecDeque;
 use std::hash::{DefaultHasher, Hash};
+use std::sync::atomic::AtomicUsize;
 
 use super::drain::Stage;
 use super::input::Ask;
-use super::outbox::SimOutbox;
+use super::outbox::{IngestBytes, SimOutbox, Weighed};
 use super::random::Random;
 use super::socket::{Exchange, Socket};
 use crate::base::time::Now;
@@ -26,7 +27,7 @@ pub(crate) struct At {
 /// What comes out of a lane.
 #[derive(Debug)]
 pub(super) enum Letter<M> {
-    Mail(M),
+    Mail(Weighed<M>),
     /// That core has ended this lane.
     End,
 }
@@ -57,8 +58,10 @@ impl<P: Protocol> Core<P> {
     pub(super) fn is_at_rest(&self) -> bool {
         let draining = self.is_draining();
         let is_unread = |socket: &Socket| socket.has_unread(draining) && !socket.is_closing();
+        let is_overdue = self.protocol.next_deadline().is_some_and(|deadline| deadline.is_due(self.out.now));
         let mut sockets = self.out.sockets.values();
         self.work == Work::Idle
+            && !is_overdue
             && self.lanes.iter().flatten().all(VecDeque::is_empty)
             && sockets.all(|socket| socket.queued == 0 && !socket.tell_drained && !is_unread(socket))
     }
@@ -68,18 +71,20 @@ pub(crate) struct Machine<P: Protocol> {
     pub(crate) cores: Vec<Core<P>>,
     /// Of all that was read of the peers, that has reached them, and of the mail's order.
     pub(crate) trace: DefaultHasher,
+    pub(super) ingest_bytes: IngestBytes,
     /// What holds of a protocol between two calls.
     invariants: fn(&P),
 }
 
 impl<P: Protocol> Machine<P> {
     pub(crate) fn new(cores: usize, limits: &Limits, invariants: fn(&P), protocol: impl Fn(CoreId) -> P) -> Self {
+        let ingest_bytes: IngestBytes = (0..cores).map(|_| AtomicUsize::new(0)).collect();
         let core = |index: usize| {
             let id = CoreId(u16::try_from(index).unwrap());
             let lane = || (0..cores).map(|_| VecDeque::new()).collect::<Vec<_>>();
             Core {
                 protocol: protocol(id),
-                out: SimOutbox::new(id, cores, limits.clone()),
+                out: SimOutbox::new(id, limits.clone(), IngestBytes::clone(&ingest_bytes)),
                 lanes: [lane(), lane()],
                 ends: [0, 0],
                 stage: Stage::Serve,
@@ -88,7 +93,8 @@ impl<P: Protocol> Machine<P> {
                 work: Work::Idle,
             }
         };
-        Self { cores: (0..cores).map(core).collect(), trace: DefaultHasher::new(), invariants }
+        let (cores, trace) = ((0..cores).map(core).collect(), DefaultHasher::new());
+        Self { cores, trace, ingest_bytes, invariants }
     }
 
     /// A new connection on that core, whose first request is read at once.
@@ -203,6 +209,7 @@ impl<P: Protocol> Machine<P> {
         }
         for conn in told {
             node.protocol.on_closing(&mut node.out, conn);
+            node.work = Work::Left;
         }
     }
 

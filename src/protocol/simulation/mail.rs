@@ -1,10 +1,12 @@
 //! Mail between cores: two lanes from each core to each, in order within one, in any order between them.
 
 use std::hash::Hash;
+use std::sync::atomic::Ordering;
 
 use super::machine::{FANOUT, INGEST, Letter, Machine};
+use super::outbox::Weighed;
 use super::random::Random;
-use crate::engine::service::CoreId;
+use crate::engine::service::{CoreId, Mail};
 use crate::protocol::Protocol;
 
 impl<P: Protocol> Machine<P> {
@@ -20,7 +22,8 @@ impl<P: Protocol> Machine<P> {
         let all = random.chance(1, 2);
         loop {
             let node = &mut self.cores[core];
-            let waiting: Vec<(usize, usize)> = (0..2)
+            let lanes = if node.protocol.takes_ingest() { INGEST..=FANOUT } else { FANOUT..=FANOUT };
+            let waiting: Vec<(usize, usize)> = lanes
                 .flat_map(|lane| (0..node.lanes[lane].len()).map(move |from| (lane, from)))
                 .filter(|(lane, from)| !node.lanes[*lane][*from].is_empty())
                 .collect();
@@ -30,7 +33,11 @@ impl<P: Protocol> Machine<P> {
             let (lane, from) = waiting[random.index(waiting.len())];
             (core, lane, from).hash(&mut self.trace);
             match node.lanes[lane][from].pop_front() {
-                Some(Letter::Mail(mail)) => {
+                Some(Letter::Mail(Weighed { mail, weight })) => {
+                    assert_eq!(mail.group(), node.protocol.group(), "mail is paced with its protocol");
+                    if lane == INGEST {
+                        self.ingest_bytes[core].fetch_sub(weight, Ordering::Relaxed);
+                    }
                     node.protocol.on_mail(&mut node.out, CoreId(u16::try_from(from).unwrap()), mail);
                 }
                 Some(Letter::End) => node.ends[lane] += 1,

@@ -5,14 +5,16 @@
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime};
 
 use super::machine::{FANOUT, INGEST};
 use super::socket::{Exchange, Kind, Socket};
 use crate::base::time::{Deadline, Now};
 use crate::engine::service::{
-    Admits, ConnId, CoreId, Ending, EventStreamOpen, Group, LANES, Lane, Outbox, Post, Pushed, Response, Run, Unsent,
-    WebSocketClose,
+    Admits, ConnId, CoreId, Ending, EventStreamOpen, Group, LANES, Lane, Mail, Outbox, Post, Pushed, Response, Run,
+    Unsent, WebSocketClose,
 };
 use crate::limits::{Limits, Room};
 use crate::wire::http1::chunk::StreamFraming;
@@ -24,6 +26,22 @@ struct Block {
     /// What this turn wrote begins here.
     turn: usize,
 }
+
+/// Mail with the weight that it had when it was sent.
+#[derive(Debug)]
+pub(crate) struct Weighed<M> {
+    pub(crate) mail: M,
+    pub(crate) weight: usize,
+}
+
+impl<M: Mail> Weighed<M> {
+    pub(crate) fn new(mail: M) -> Self {
+        Self { weight: mail.weight(), mail }
+    }
+}
+
+/// Bytes that wait in the ingest lanes of each core.
+pub(crate) type IngestBytes = Arc<[AtomicUsize]>;
 
 /// One core's connections, and what its protocol did in the present call.
 #[derive(Debug)]
@@ -37,8 +55,9 @@ pub(crate) struct SimOutbox<M> {
     next_block: u64,
     limits: Limits,
     /// Mail in order: whether it takes the ingest lane, where to, what.
-    pub(crate) mail: VecDeque<(bool, CoreId, M)>,
-    /// What the engine and the other cores let publishers bring.
+    pub(crate) mail: VecDeque<(bool, CoreId, Weighed<M>)>,
+    ingest_bytes: IngestBytes,
+    /// What the engine and the other cores let publishers bring; of room in lanes, at most.
     pub(crate) admits: Admits,
     pub(crate) ingest_room: Admits,
     /// Whom the protocol has asked about in this turn.
@@ -48,10 +67,10 @@ pub(crate) struct SimOutbox<M> {
 }
 
 impl<M> SimOutbox<M> {
-    pub(crate) fn new(core: CoreId, cores: usize, limits: Limits) -> Self {
+    pub(crate) fn new(core: CoreId, limits: Limits, ingest_bytes: IngestBytes) -> Self {
         Self {
             core,
-            cores,
+            cores: ingest_bytes.len(),
             now: Now(0),
             time_of_day: SystemTime::UNIX_EPOCH,
             sockets: BTreeMap::new(),
@@ -59,6 +78,7 @@ impl<M> SimOutbox<M> {
             next_block: 1,
             limits,
             mail: VecDeque::new(),
+            ingest_bytes,
             admits: Admits::Everything,
             ingest_room: Admits::Everything,
             asked: RefCell::default(),
@@ -244,7 +264,7 @@ impl<M> Outbox for SimOutbox<M> {
     }
 }
 
-impl<M> Post<M> for SimOutbox<M> {
+impl<M: Mail> Post<M> for SimOutbox<M> {
     fn outbox(&mut self) -> &mut dyn Outbox {
         self
     }
@@ -265,15 +285,18 @@ impl<M> Post<M> for SimOutbox<M> {
     }
 
     fn mail_ingest_reserved(&mut self, to: CoreId, mail: M) {
+        let mail = Weighed::new(mail);
+        self.ingest_bytes[usize::from(to.0)].fetch_add(mail.weight, Ordering::Relaxed);
         self.mail.push_back((true, to, mail));
     }
 
     fn mail_fanout_reserved(&mut self, to: CoreId, mail: M) {
-        self.mail.push_back((false, to, mail));
+        self.mail.push_back((false, to, Weighed::new(mail)));
     }
 
     fn ingest_room(&self, to: CoreId, _group: Group) -> Admits {
         self.asked.borrow_mut().insert(to);
-        self.ingest_room
+        let bytes = self.ingest_bytes[usize::from(to.0)].load(Ordering::Relaxed);
+        self.ingest_room.min(Admits::of(bytes, self.limits.stage_bytes()))
     }
 }
