@@ -1,6 +1,7 @@
 //! The end of the process: stages as in `engine/drain.rs`, core by core, each as soon as that core's turn finds it complete.
 
 use super::machine::{Core, FANOUT, INGEST, Letter, Machine};
+use super::random::Random;
 use super::socket::{Exchange, Kind};
 use crate::engine::service::Work;
 use crate::protocol::Protocol;
@@ -46,8 +47,24 @@ impl<P: Protocol> Machine<P> {
         self.dispatch(core);
     }
 
+    /// Turns every core until everybody was told. Behind each turn comes what goes on outside; it begins the drain of that
+    /// core, too.
+    pub(crate) fn drain(&mut self, random: &mut Random, mut outside: impl FnMut(&mut Self, &mut Random, usize)) {
+        for _ in 0..5_000 {
+            for core in 0..self.cores.len() {
+                self.turn(core, random);
+                outside(self, random, core);
+                self.advance(core);
+            }
+            if self.cores.iter().all(|core| core.stage == Stage::Leave) {
+                return;
+            }
+        }
+        panic!("the drain does not end: {:?}", self.cores.iter().map(Core::stage).collect::<Vec<_>>());
+    }
+
     /// Goes on to whatever stage a core has reached by its last turn.
-    pub(crate) fn advance(&mut self, core: usize) {
+    fn advance(&mut self, core: usize) {
         while let Some(next) = self.next_stage(core) {
             self.cores[core].stage = next;
         }

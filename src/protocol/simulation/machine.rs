@@ -32,8 +32,9 @@ pub(super) enum Letter<M> {
     End,
 }
 
-pub(super) const INGEST: usize = 0;
-pub(super) const FANOUT: usize = 1;
+/// The lanes.
+pub(crate) const INGEST: usize = 0;
+pub(crate) const FANOUT: usize = 1;
 
 pub(crate) struct Core<P: Protocol> {
     pub(crate) protocol: P,
@@ -54,16 +55,21 @@ impl<P: Protocol> Core<P> {
         &mut self.out.sockets.get_mut(&conn).expect("it is open").exchange
     }
 
-    /// Whether nothing would happen any more, were it to turn at this time.
-    pub(super) fn is_at_rest(&self) -> bool {
+    /// Whether it would sleep: nothing is left to do but what peers do not take, or what is due later.
+    fn is_idle(&self) -> bool {
+        let draining = self.is_draining();
+        self.work == Work::Idle
+            && !self.protocol.next_deadline().is_some_and(|deadline| deadline.is_due(self.out.now))
+            && self.lanes.iter().flatten().all(VecDeque::is_empty)
+            && !self.out.sockets.values().any(|socket| socket.has_input(draining))
+    }
+
+    /// Whether nothing is left to do at this time, whatever peers take.
+    fn is_at_rest(&self) -> bool {
         let draining = self.is_draining();
         let is_unread = |socket: &Socket| socket.has_unread(draining) && !socket.is_closing();
-        let is_overdue = self.protocol.next_deadline().is_some_and(|deadline| deadline.is_due(self.out.now));
         let mut sockets = self.out.sockets.values();
-        self.work == Work::Idle
-            && !is_overdue
-            && self.lanes.iter().flatten().all(VecDeque::is_empty)
-            && sockets.all(|socket| socket.queued == 0 && !socket.tell_drained && !is_unread(socket))
+        self.is_idle() && sockets.all(|socket| socket.queued == 0 && !socket.tell_drained && !is_unread(socket))
     }
 }
 
@@ -134,6 +140,14 @@ impl<P: Protocol> Machine<P> {
         socket.received
     }
 
+    /// The peer sends nothing more.
+    pub(crate) fn hang_up(&mut self, at: At) {
+        if let Some(socket) = self.socket(at) {
+            socket.end(Ending::Peer);
+            self.cores[at.core].work = Work::Left;
+        }
+    }
+
     /// All backlogs together are over their bound, and that connection's is the largest.
     pub(crate) fn overflow(&mut self, at: At) {
         let node = &mut self.cores[at.core];
@@ -171,6 +185,17 @@ impl<P: Protocol> Machine<P> {
         self.tell_endings(core);
         self.dispatch(core);
         self.cores[core].out.end_turn(random.chance(1, 3));
+    }
+
+    /// A core that has nothing to do sleeps until something is due, if anything will be. A turn follows, as behind every poll.
+    pub(crate) fn sleep(&mut self, core: usize, random: &mut Random) {
+        let node = &mut self.cores[core];
+        let alarms = node.out.sockets.values().filter_map(|socket| socket.alarm);
+        let due = alarms.chain(node.protocol.next_deadline()).min();
+        if let (Some(due), true) = (due, node.is_idle()) {
+            node.out.now = node.out.now.max(Now(due.0));
+        }
+        self.turn(core, random);
     }
 
     fn conns(&self, core: usize) -> Vec<ConnId> {

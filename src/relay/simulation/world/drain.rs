@@ -2,7 +2,6 @@
 
 use super::{World, forget_unread};
 use crate::protocol::simulation::drain::Stage;
-use crate::protocol::simulation::machine::Core;
 
 impl World {
     /// Steps in which nobody goes or falls behind.
@@ -35,24 +34,15 @@ impl World {
     /// The process ends, which one core learns before another: what was taken in is answered and delivered, everybody is
     /// told.
     pub(in crate::relay::simulation) fn drain(&mut self) {
-        let mut stages = Vec::new();
-        for _ in 0..5_000 {
-            for core in 0..self.machine.cores.len() {
-                self.machine.turn(core, &mut self.random);
-                if self.machine.cores[core].stage() == Stage::Serve && self.random.chance(1, 3) {
-                    for client in self.clients.iter().filter(|client| client.at.core == core) {
-                        forget_unread(client, &mut self.machine, &mut self.sent);
-                    }
-                    self.machine.begin_drain(core);
+        let Self { machine, random, clients, sent, .. } = self;
+        machine.drain(random, |machine, random, core| {
+            if machine.cores[core].stage() == Stage::Serve && random.chance(1, 3) {
+                for client in clients.iter().filter(|client| client.at.core == core) {
+                    forget_unread(client, machine, sent);
                 }
-                self.machine.advance(core);
+                machine.begin_drain(core);
             }
-            stages = self.machine.cores.iter().map(Core::stage).collect();
-            if stages.iter().all(|stage| *stage == Stage::Leave) {
-                break;
-            }
-        }
-        assert!(stages.iter().all(|stage| *stage == Stage::Leave), "the drain does not end: {stages:?}");
+        });
         for client in &mut self.clients {
             if let Some(socket) = self.machine.socket(client.at) {
                 while !socket.flush() {}
