@@ -134,6 +134,11 @@
 //! - A service that is never quiescent, or never idle, makes the drain fail at its time. What is then queued is lost, and
 //!   `on_gone` does not come.
 //!
+//! # Under one seed
+//!
+//! `simulation/` drives any protocol without sockets, on several cores, in the worst order that all this allows. A protocol
+//! brings a world: who asks for what, and what must come back. `simulation::notes` and `simulation::chat` are small ones.
+//!
 //! [`CoreId::OUTSIDE`]: crate::engine::service::CoreId::OUTSIDE
 //! [`Poster`]: crate::engine::Poster
 //! [`spawn`]: crate::engine::spawn

@@ -61,7 +61,7 @@ impl<P: Protocol> Machine<P> {
         let core = &mut self.cores[at.core];
         let Some(socket) = core.out.sockets.get_mut(&at.conn) else { return };
         let Some(mut text) = socket.inbox.pop_front() else { return };
-        (at, &text).hash(&mut self.trace);
+        (at.conn, &text).hash(&mut core.out.trace);
         // A resume in the same call cancels the park.
         socket.parked = true;
         let flow = core.protocol.on_message(&mut core.out, at.conn, Message::Text(&mut text));
@@ -75,6 +75,7 @@ impl<P: Protocol> Machine<P> {
         let Some(socket) = core.out.sockets.get_mut(&at.conn) else { return };
         let Some(Ask { head, mut body }) = socket.requests.pop_front() else { return };
         socket.exchange = Exchange::Answer;
+        (at.conn, &head).hash(&mut core.out.trace);
         let head = RequestHead::decode_whole(head.as_bytes()).expect("a well-formed head");
         let target = Target::parse(head.target);
         let found = routes::find(core.protocol.paths(), target.path, head.method);
@@ -115,6 +116,7 @@ impl<P: Protocol> Machine<P> {
         } else if to_come.is_empty() {
             let body = std::mem::take(bytes);
             *exchange = Exchange::Answer;
+            (at.conn, &body).hash(&mut core.out.trace);
             core.protocol.on_body(&mut core.out, at.conn, tag, body);
         }
     }

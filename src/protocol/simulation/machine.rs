@@ -4,7 +4,7 @@
 //! it. Cores turn when the world says so, each with a clock of its own that only goes forward.
 
 use std::collections::VecDeque;
-use std::hash::{DefaultHasher, Hash};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::atomic::AtomicUsize;
 
 use super::drain::Stage;
@@ -39,7 +39,7 @@ pub(crate) const FANOUT: usize = 1;
 pub(crate) struct Core<P: Protocol> {
     pub(crate) protocol: P,
     pub(crate) out: SimOutbox<P::Mail>,
-    /// Mail that waits here, by lane and sender.
+    /// Mail that waits here, by lane and sender; the last of these is no core.
     pub(super) lanes: [Vec<VecDeque<Letter<P::Mail>>>; 2],
     /// Ends that have come out of each lane.
     pub(super) ends: [usize; 2],
@@ -75,9 +75,8 @@ impl<P: Protocol> Core<P> {
 
 pub(crate) struct Machine<P: Protocol> {
     pub(crate) cores: Vec<Core<P>>,
-    /// Of all that was read of the peers, that has reached them, and of the mail's order.
-    pub(crate) trace: DefaultHasher,
     pub(super) ingest_bytes: IngestBytes,
+    pub(super) ingest_bytes_max: usize,
     /// What holds of a protocol between two calls.
     invariants: fn(&P),
 }
@@ -87,7 +86,7 @@ impl<P: Protocol> Machine<P> {
         let ingest_bytes: IngestBytes = (0..cores).map(|_| AtomicUsize::new(0)).collect();
         let core = |index: usize| {
             let id = CoreId(u16::try_from(index).unwrap());
-            let lane = || (0..cores).map(|_| VecDeque::new()).collect::<Vec<_>>();
+            let lane = || (0..=cores).map(|_| VecDeque::new()).collect::<Vec<_>>();
             Core {
                 protocol: protocol(id),
                 out: SimOutbox::new(id, limits.clone(), IngestBytes::clone(&ingest_bytes)),
@@ -99,8 +98,8 @@ impl<P: Protocol> Machine<P> {
                 work: Work::Idle,
             }
         };
-        let (cores, trace) = ((0..cores).map(core).collect(), DefaultHasher::new());
-        Self { cores, trace, ingest_bytes, invariants }
+        let cores = (0..cores).map(core).collect();
+        Self { cores, ingest_bytes, ingest_bytes_max: limits.stage_bytes(), invariants }
     }
 
     /// A new connection on that core, whose first request is read at once.
@@ -249,7 +248,7 @@ impl<P: Protocol> Machine<P> {
                 drained.push(conn);
             }
             if socket.received.len() > unseen {
-                (At { core, conn }, &socket.received[unseen..]).hash(&mut self.trace);
+                (conn, &socket.received[unseen..]).hash(&mut node.out.trace);
             }
         }
         for conn in drained {
@@ -278,6 +277,13 @@ impl<P: Protocol> Machine<P> {
         }
         let stuck: Vec<_> = self.cores.iter().map(|core| (core.work, core.protocol.is_quiescent())).collect();
         panic!("the machine does not come to rest: {stuck:?}");
+    }
+
+    /// What the peers of all cores said and were told up to now, and in which order mail came, in a number.
+    pub(crate) fn trace(&self) -> u64 {
+        let mut trace = DefaultHasher::new();
+        self.cores.iter().for_each(|core| core.out.trace.finish().hash(&mut trace));
+        trace.finish()
     }
 
     pub(crate) fn check_invariants(&self) {

@@ -1,12 +1,14 @@
-//! Mail between cores: two lanes from each core to each, in order within one, in any order between them.
+//! Mail between cores, and from threads that are none: two lanes from each to each core, in order within one, in any order
+//! between them.
 
 use std::hash::Hash;
 use std::sync::atomic::Ordering;
 
+use super::drain::Stage;
 use super::machine::{FANOUT, INGEST, Letter, Machine};
 use super::outbox::Weighed;
 use super::random::Random;
-use crate::engine::service::{CoreId, Mail};
+use crate::engine::service::{Admits, CoreId, Mail};
 use crate::protocol::Protocol;
 
 impl<P: Protocol> Machine<P> {
@@ -18,8 +20,27 @@ impl<P: Protocol> Machine<P> {
         }
     }
 
+    /// What a thread that is no core sends. It is lost where a core has ended.
+    pub(crate) fn post(&mut self, to: usize, lane: usize, mail: P::Mail) {
+        let outside = self.cores.len();
+        let mail = Weighed::new(mail);
+        let core = &mut self.cores[to];
+        if core.stage() != Stage::Leave {
+            if lane == INGEST {
+                self.ingest_bytes[to].fetch_add(mail.weight, Ordering::Relaxed);
+            }
+            core.lanes[lane][outside].push_back(Letter::Mail(mail));
+        }
+    }
+
+    /// What such a thread may send into an ingest lane.
+    pub(crate) fn room(&self, to: usize) -> Admits {
+        Admits::of(self.ingest_bytes[to].load(Ordering::Relaxed), self.ingest_bytes_max)
+    }
+
     pub(super) fn take_mail(&mut self, core: usize, random: &mut Random) {
         let all = random.chance(1, 2);
+        let outside = self.cores.len();
         loop {
             let node = &mut self.cores[core];
             let lanes = if node.protocol.takes_ingest() { INGEST..=FANOUT } else { FANOUT..=FANOUT };
@@ -31,14 +52,15 @@ impl<P: Protocol> Machine<P> {
                 return;
             }
             let (lane, from) = waiting[random.index(waiting.len())];
-            (core, lane, from).hash(&mut self.trace);
+            (lane, from).hash(&mut node.out.trace);
             match node.lanes[lane][from].pop_front() {
                 Some(Letter::Mail(Weighed { mail, weight })) => {
                     assert_eq!(mail.group(), node.protocol.group(), "mail is paced with its protocol");
                     if lane == INGEST {
                         self.ingest_bytes[core].fetch_sub(weight, Ordering::Relaxed);
                     }
-                    node.protocol.on_mail(&mut node.out, CoreId(u16::try_from(from).unwrap()), mail);
+                    let from = if from == outside { CoreId::OUTSIDE } else { CoreId(u16::try_from(from).unwrap()) };
+                    node.protocol.on_mail(&mut node.out, from, mail);
                 }
                 Some(Letter::End) => node.ends[lane] += 1,
                 None => return,

@@ -5,6 +5,7 @@
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::hash::{DefaultHasher, Hash};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime};
@@ -57,6 +58,8 @@ pub(crate) struct SimOutbox<M> {
     /// Mail in order: whether it takes the ingest lane, where to, what.
     pub(crate) mail: VecDeque<(bool, CoreId, Weighed<M>)>,
     ingest_bytes: IngestBytes,
+    /// Of all that was read of the peers and has reached them, and of the order of mail.
+    pub(crate) trace: DefaultHasher,
     /// What the engine and the other cores let publishers bring; of room in lanes, at most.
     pub(crate) admits: Admits,
     pub(crate) ingest_room: Admits,
@@ -79,6 +82,7 @@ impl<M> SimOutbox<M> {
             limits,
             mail: VecDeque::new(),
             ingest_bytes,
+            trace: DefaultHasher::new(),
             admits: Admits::Everything,
             ingest_room: Admits::Everything,
             asked: RefCell::default(),
@@ -151,6 +155,7 @@ impl<M> Outbox for SimOutbox<M> {
     }
 
     fn respond(&mut self, conn: ConnId, response: Response) {
+        (conn, response.status, &response.body).hash(&mut self.trace);
         if let Some(socket) = self.answered(conn) {
             if response.close {
                 socket.end(Ending::Complete);

@@ -97,6 +97,12 @@ impl<T: Send + 'static> Mail for Numbered<T> {
     }
 }
 
+impl<T> Numbered<T> {
+    pub(super) fn lane(&self) -> usize {
+        self.lane
+    }
+}
+
 /// What was sent to others and has come from them, by lane.
 #[derive(Debug, Default)]
 pub(super) struct Order {

@@ -10,7 +10,6 @@ mod slices;
 mod world;
 
 use std::fmt::Write;
-use std::hash::Hasher;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -76,7 +75,7 @@ fn run(seed: u64) -> u64 {
         eprintln!("simulation failed: AEP_SIMULATION_SEED={seed} ({cores} cores), step {step}, roomy {}", world.roomy);
         resume_unwind(panic);
     }
-    world.machine.trace.finish()
+    world.machine.trace()
 }
 
 #[test]

@@ -2,7 +2,6 @@
 //! too long or cut off; and what each must have been told.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::hash::Hasher;
 
 use super::{BODY_BYTES_MAX, Notes};
 use crate::limits::Limits;
@@ -234,6 +233,6 @@ fn streams_bodies_alarms_and_deadlines_keep_the_rules_of_the_floor() {
             world.drain();
         }
         world.part_from_all();
-        world.machine.trace.finish()
+        world.machine.trace()
     });
 }
