@@ -12,7 +12,7 @@
 //! - `ingest, another group's held`: the same while each core has [`HELD`] letters of another pace group that its service does
 //!   not take. What a core does then is look again every millisecond.
 //!
-//! The last two are told once more as percentiles of single hops there and back, over [`HELD_TIME`] each in turns; and how many turns
+//! The last two are told once more as percentiles of single games of two hops, over [`HELD_TIME`] each in turns; and how many turns
 //! both cores take in a second in which nobody plays, which is how far they are asleep.
 //!
 //! Run with `cargo bench --bench mailbox`, on a machine with two idle processors: cores that are awake spin, and where they
@@ -220,14 +220,19 @@ fn play(client: &mut TcpStream, hops: u64, letters: u64, mode: Mode) -> Duration
 }
 
 fn percentiles(client: &mut TcpStream, round: usize, name: &str, mode: Mode) {
-    let mut times = Vec::new();
+    let (mut inside, mut outside) = (Vec::new(), Vec::new());
     let began = Instant::now();
     while began.elapsed() < HELD_TIME {
-        times.push(play(client, 2, 1, mode));
+        let asked = Instant::now();
+        inside.push(play(client, 2, 1, mode));
+        outside.push(asked.elapsed());
     }
-    times.sort_unstable();
-    let [half, most] = [50, 99].map(|percent| times[times.len() * percent / 100].as_micros());
-    println!("round {round}, {name}: {} times there and back, p50 {half} µs, p99 {most} µs", times.len());
+    let told = [("between the cores", inside), ("for the client", outside)].map(|(whom, mut times)| {
+        times.sort_unstable();
+        let [half, most] = [50, 99].map(|percent| times[times.len() * percent / 100].as_micros());
+        format!("{whom} p50 {half} µs, p99 {most} µs")
+    });
+    println!("round {round}, {name}: {}", told.join("; "));
 }
 
 fn hop(criterion: &mut Criterion) {
