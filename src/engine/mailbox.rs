@@ -238,10 +238,16 @@ impl<M: Mail> Mailbox<M> {
                 Next::End => return Some(Letter::End),
             };
             let group = weighed.mail.group();
-            if takes(group) {
+            let aside = &mut self.aside[group.index()];
+            let is_taken = takes(group);
+            // The answer may be another than a moment ago: what has been laid aside still comes first.
+            if is_taken && aside.is_empty() {
                 return Some(self.out_of_ingest((from, weighed)));
             }
-            self.aside[group.index()].push_back((from, weighed));
+            aside.push_back((from, weighed));
+            if is_taken && let Some(first) = aside.pop_front() {
+                return Some(self.out_of_ingest(first));
+            }
         }
     }
 
@@ -455,6 +461,26 @@ mod tests {
             assert_eq!(cores[1].next_ingest(|_| true), expected, "in order, with what came behind it");
         }
         assert!(!cores[1].has_mail() && cores[1].bytes() == 0);
+    }
+
+    #[test]
+    fn mail_keeps_its_order_when_its_group_is_taken_again_at_any_moment() {
+        for refusals in 0usize..6 {
+            let (_polls, mut cores) = pair();
+            for weight in [2, 4, 6, 8] {
+                cores[0].send_ingest(ONE, Note(weight));
+                cores[0].dispatch();
+            }
+            // Another thread gives the word, between any two questions.
+            let left = Cell::new(refusals);
+            let takes = |_| left.replace(left.get().saturating_sub(1)) == 0;
+            let mut taken = Vec::new();
+            while taken.len() < 4 {
+                let Some(Letter::Mail(_, Note(weight))) = cores[1].next_ingest(takes) else { continue };
+                taken.push(weight);
+            }
+            assert_eq!(taken, [2, 4, 6, 8], "after {refusals} refusals");
+        }
     }
 
     #[test]
