@@ -5,8 +5,8 @@ use std::hint::black_box;
 
 use aep_relay::base::segment_pool::{PoolBudget, SegmentClass, SegmentPool};
 use aep_relay::relay::buffer::{NewEvent, SessionBuffer};
-use aep_relay::relay::directory::Directory;
 use aep_relay::relay::event::{Outline, Position};
+use aep_relay::relay::owner::directory::Directory;
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 
 const EVENTS_MAX: usize = 10_000;

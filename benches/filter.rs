@@ -7,7 +7,7 @@
 
 use aep_relay::relay::event::{Event, Fingerprinter, Parser};
 use aep_relay::relay::filter::Filter;
-use aep_relay::relay::index::Index;
+use aep_relay::relay::filter::index::Index;
 use criterion::{Criterion, criterion_group, criterion_main};
 use std::hint::black_box;
 

@@ -74,7 +74,7 @@ pub struct Limits {
 }
 
 /// Bytes that a publisher (one connection) may publish per second, and at once, while others who publish more have to wait
-/// (`relay/allowance.rs`); a stage, if that is less.
+/// (`relay/ingest/allowance.rs`); a stage, if that is less.
 pub const ALLOWANCE_BYTES: usize = 32 << 10;
 /// Bytes a body or message must bring per second once `body_time` is over; under it 408, or close code 1008.
 pub const BODY_BYTES_PER_SECOND_MIN: usize = 1024;

@@ -22,8 +22,9 @@ use crate::wire::websocket::handshake::Handshake;
 
 use super::error::{Code, Refusal};
 use super::ingest::BodyKind;
-use super::ownership::REMEMBERS_TOO_MUCH;
-use super::{Relay, RelayMail, discovery, fault, stream};
+use super::{Relay, RelayMail, fault, stream};
+use crate::relay::frames::discovery;
+use crate::relay::mail::REMEMBERS_TOO_MUCH;
 
 /// Body tags of `POST /events`.
 const TAG_SINGLE: u32 = 0;

@@ -1,7 +1,7 @@
 //! The activity relay's table of refusals: code on the wire and HTTP status (contract §4, §6, §7).
 //!
 //! A refusal over HTTP is a [`Refusal`], which becomes one JSON body; on a WebSocket the same codes travel in
-//! `error` frames (`frame.rs`). Adding a code means adding a row to [`Code::row`].
+//! `error` frames (`frames/message.rs`). Adding a code means adding a row to [`Code::row`].
 
 use std::borrow::Cow;
 

@@ -9,45 +9,22 @@
 //! The order inside [`Relay::on_turn`] is the life of an event: parse → hand over → admit → fan out → push runs → settle the
 //! session cap → 202.
 
-pub mod allowance;
 pub mod buffer;
 pub mod capture;
-pub mod claims;
-pub mod class;
-pub mod coverage;
-pub mod directory;
-pub mod discovery;
 pub mod endpoints;
 pub mod error;
 pub mod event;
-pub mod fanout;
 pub mod fault;
 pub mod filter;
-pub mod frame;
 pub mod frames;
-pub mod index;
 pub mod ingest;
-pub mod listing;
-pub mod lists;
+pub mod mail;
 pub mod owner;
-pub mod ownership;
-pub mod pages;
 pub mod party;
-pub mod peer;
-pub mod position_log;
-pub mod publishing;
 pub mod reader;
-pub mod replay;
-pub mod session_cap;
-pub mod share;
 #[cfg(test)]
 mod simulation;
-pub mod slow_consumer;
-pub mod socket;
 pub mod stream;
-pub mod subscription;
-#[cfg(test)]
-mod testing;
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
@@ -68,22 +45,23 @@ use crate::wire::http1::answer::json_response;
 use crate::wire::http1::chunk::StreamFraming;
 use crate::wire::websocket::close::CloseCode;
 
-use allowance::Allowances;
-use claims::ClaimedSessions;
+use crate::relay::frames::message;
+use crate::relay::ingest::allowance::Allowances;
+use crate::relay::ingest::session_cap::{Answer, SessionCap, Settlement, Step};
+use crate::relay::mail::{Command, OwnerInput};
+pub use crate::relay::mail::{RelayMail, Shared};
+use crate::relay::owner::claims::ClaimedSessions;
+use crate::relay::party::listing::Listings;
+use crate::relay::party::roster::{Ask, Asker, Listed};
+use crate::relay::party::socket::LargeMessage;
+use crate::relay::reader::fanout::Delivery;
+use crate::relay::reader::slow_consumer::REASON_SHUTDOWN;
 use error::Code;
 use event::Parser;
-use fanout::Delivery;
 use ingest::{BodyKind, Ingest, Parsed};
-use listing::Listings;
-use lists::{Ask, Asker, Listed};
 use owner::{Destination, Owner};
-use ownership::{Command, OwnerInput};
-pub use ownership::{RelayMail, Shared};
 use party::Party;
 use reader::{Reader, Wanted};
-use session_cap::{Answer, SessionCap, Settlement, Step};
-use slow_consumer::REASON_SHUTDOWN;
-use socket::LargeMessage;
 use stream::AskBounds;
 
 /// Looks at subscriptions served singly that one turn has for events; few in tests, so that the simulation meets its edges.
@@ -397,7 +375,7 @@ impl Relay {
             RelayMail::CommandAnswer { conn, refused, owed } => {
                 self.ingest.command_admitted(owed);
                 if let Some((id, code, detail)) = refused {
-                    self.reader.push_frame(out.outbox(), conn, &frame::command_error(&id, code, detail));
+                    self.reader.push_frame(out.outbox(), conn, &message::command_error(&id, code, detail));
                 }
                 self.answered(out.outbox(), conn);
             }
@@ -525,7 +503,7 @@ impl Relay {
             let conn = subscription.conn;
             match subscription.id.clone() {
                 Some(id) => {
-                    self.reader.push_frame(out, conn, &frame::subscribed(&id));
+                    self.reader.push_frame(out, conn, &message::subscribed(&id));
                     self.answered(out, conn);
                 }
                 None => {
@@ -578,11 +556,11 @@ impl Relay {
         let Listed { asker, entries, truncated, .. } = listed;
         match asker {
             Asker::Roster(id) => {
-                self.reader.push_frame(out, conn, &frame::roster(&id, &entries, truncated));
+                self.reader.push_frame(out, conn, &message::roster(&id, &entries, truncated));
                 self.answered(out, conn);
             }
             Asker::Connections => {
-                let (head, tail) = (&b"{\"connections\":["[..], frame::list_end(truncated));
+                let (head, tail) = (&b"{\"connections\":["[..], message::list_end(truncated));
                 let response = json_response(200, Vec::new(), [head, &entries, tail].concat());
                 out.respond(conn, response);
             }

@@ -13,9 +13,9 @@ use crate::wire::url::Target;
 use super::error::{Code, Refusal};
 use super::event::{Capture, Position};
 use super::filter::{Filter, FilterFault};
-use super::pages::Asked;
 use super::reader::Wanted;
-use super::subscription::From;
+use crate::relay::owner::replay::Asked;
+use crate::relay::reader::subscription::From;
 
 /// The bounds that apply to what a subscription asks for.
 #[derive(Debug, Clone, Copy)]

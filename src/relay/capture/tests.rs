@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
-use crate::relay::testing::parsed;
+use crate::relay::event::testing::parsed;
 
 /// An event's text with `members` behind the required ones.
 fn event(kind: &str, members: &str) -> String {

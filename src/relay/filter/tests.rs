@@ -6,7 +6,7 @@ use std::hash::{BuildHasher, RandomState};
 use proptest::prelude::*;
 
 use super::*;
-use crate::relay::testing::{parsed, with_event};
+use crate::relay::event::testing::{parsed, with_event};
 
 fn parse(text: &str) -> Result<Filter, FilterFault> {
     Filter::parse(text.as_bytes(), 1024)

@@ -3,10 +3,10 @@
 use super::*;
 use crate::limits::Limits;
 use crate::relay::event::Fingerprinter;
+use crate::relay::event::testing::parsed;
 use crate::relay::filter::Filter;
-use crate::relay::ownership::SubRef;
-use crate::relay::pages::{Cursor, Page, PageMemory, PageRequest, Phase, SCAN_BYTES};
-use crate::relay::testing::parsed;
+use crate::relay::mail::SubRef;
+use crate::relay::owner::replay::{Cursor, Page, PageMemory, PageRequest, Phase, SCAN_BYTES};
 
 const HERE: CoreId = CoreId(0);
 const EVENTS: usize = 400;
@@ -59,7 +59,7 @@ fn replays_that_match_nothing_share_what_a_turn_may_look_at() {
         // The last page begun may take what one may, and one event more.
         assert!(scanned < SCAN_BYTES_PER_TURN + SCAN_BYTES + 500, "{scanned} bytes in one go");
         for page in pages {
-            assert!(page.items.iter().all(|item| matches!(item, pages::PageItem::Session { .. })));
+            assert!(page.items.iter().all(|item| matches!(item, replay::PageItem::Session { .. })));
             served[page.sub.slot as usize] += page.scanned;
             match page.next {
                 Some(cursor) => ask(&mut owner, &filter, page.sub, cursor),

@@ -4,7 +4,7 @@
 
 use aep_relay::relay::event::{Fingerprinter, Parser};
 use aep_relay::relay::filter::Filter;
-use aep_relay::relay::index::Index;
+use aep_relay::relay::filter::index::Index;
 use libfuzzer_sys::fuzz_target;
 
 const EVENT: &[u8] = br#"{"aep":"0.1","id":"i","type":"tool.a.b","time":"2026-01-01T00:00:00Z","source":"s","agent":"a",
