@@ -15,7 +15,8 @@
 
 use std::hint::black_box;
 
-use aep_relay::relay::event::{Batch, Fingerprinter, Parser};
+use aep_relay::relay::event::Batch;
+use aep_relay::relay::event::{Fingerprinter, Parser};
 use aep_relay::wire::json;
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use simd_json::{Buffers, INPUT_PADDING, Node, Tape};

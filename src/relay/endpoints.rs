@@ -24,7 +24,7 @@ use super::error::{Code, Refusal};
 use super::ingest::BodyKind;
 use super::{Relay, RelayMail, fault, stream};
 use crate::relay::frames::discovery;
-use crate::relay::mail::REMEMBERS_TOO_MUCH;
+use crate::relay::shared::REMEMBERS_TOO_MUCH;
 
 /// Body tags of `POST /events`.
 const TAG_SINGLE: u32 = 0;

@@ -14,7 +14,7 @@ use super::error::{Code, Refusal};
 use super::event::{Capture, Position};
 use super::filter::{Filter, FilterFault};
 use super::reader::Wanted;
-use crate::relay::owner::replay::Asked;
+use crate::relay::mail::page::Asked;
 use crate::relay::reader::subscription::From;
 
 /// The bounds that apply to what a subscription asks for.

@@ -2,7 +2,7 @@
 //!
 //! Every filter is entered under one key family: the most selective attribute it pins, in the order of `PINS`, then an
 //! extension attribute, then `type`, else among those that see every event. A filter that lists several values is
-//! entered under each; an event has one value per attribute, and a canonical [`Kinds`](super::filter::Kinds) never
+//! entered under each; an event has one value per attribute, and a canonical [`Kinds`](super::Kinds) never
 //! covers a type twice, so an entry is met at most once per event. The cost of an event is a lookup per family in use,
 //! plus its candidates.
 //!

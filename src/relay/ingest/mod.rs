@@ -29,8 +29,9 @@ use super::LARGE_BYTES;
 use super::error::{Code, Refusal};
 use super::event::{Event, EventFault, Parser, Scope, SlicedParse};
 use crate::relay::ingest::session_cap::{Answer, Settlement};
-use crate::relay::mail::{OwnedBatch, OwnerInput, Receipt, Shared};
-use crate::relay::owner::claims::ClaimNote;
+use crate::relay::mail::claim::ClaimNote;
+use crate::relay::mail::{OwnedBatch, OwnerInput, Receipt};
+use crate::relay::shared::Shared;
 
 /// Events of one batch; few in tests, so that the simulation meets its edges.
 const BATCH_EVENTS: usize = if cfg!(test) { 4 } else { 256 };

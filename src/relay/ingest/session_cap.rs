@@ -23,7 +23,7 @@ use std::collections::VecDeque;
 
 use crate::engine::service::{ConnId, CoreId, Response};
 
-use crate::relay::mail::Shared;
+use crate::relay::shared::Shared;
 
 /// What a client gets once the cap is kept again.
 #[derive(Debug, PartialEq, Eq)]

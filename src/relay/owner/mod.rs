@@ -28,11 +28,17 @@ use crate::protocol::owners::CoreMask;
 
 use super::buffer::{Admission, NewEvent};
 use super::error::Code;
-use super::event::{Batch, Event, Parser};
+use super::event::{Event, Parser};
+use crate::relay::event::Batch;
 use crate::relay::filter::index::Index;
-use crate::relay::mail::{Claimant, Command, Fanout, OwnedBatch, OwnerInput, RelayMail, Routed, SessionNote, Shared};
-use crate::relay::owner::claims::{ClaimNote, Claimants, Claims};
+use crate::relay::mail::claim::ClaimNote;
+use crate::relay::mail::claim::Claimant;
+use crate::relay::mail::page::PageItem;
+use crate::relay::mail::page::SessionNote;
+use crate::relay::mail::{Command, Fanout, OwnedBatch, OwnerInput, RelayMail, Routed};
+use crate::relay::owner::claims::{Claimants, Claims};
 use crate::relay::owner::directory::{Directory, SessionId};
+use crate::relay::shared::Shared;
 
 /// Events admitted in one go before the turn moves on to its flush; few in tests, so that the simulation meets its edges.
 const EVENTS_PER_TURN: usize = if cfg!(test) { 8 } else { 512 };
@@ -209,8 +215,7 @@ impl Owner {
                     let page = replay::read(&mut self.directory, parser, self.arrival, page_bytes, *request);
                     scanned += page.scanned;
                     largest = page.scanned.max(largest);
-                    let unknown =
-                        page.items.iter().filter(|item| matches!(item, replay::PageItem::Unknown { .. })).count();
+                    let unknown = page.items.iter().filter(|item| matches!(item, PageItem::Unknown { .. })).count();
                     if unknown > 0 {
                         self.shared.judgements.fetch_add(unknown, Ordering::Relaxed);
                     }

@@ -6,7 +6,8 @@ use crate::relay::event::Fingerprinter;
 use crate::relay::event::testing::parsed;
 use crate::relay::filter::Filter;
 use crate::relay::mail::SubRef;
-use crate::relay::owner::replay::{Cursor, Page, PageMemory, PageRequest, Phase, SCAN_BYTES};
+use crate::relay::mail::page::{Cursor, Page, PageMemory, PageRequest, Phase};
+use crate::relay::owner::replay::SCAN_BYTES;
 
 const HERE: CoreId = CoreId(0);
 const EVENTS: usize = 400;
@@ -59,7 +60,7 @@ fn replays_that_match_nothing_share_what_a_turn_may_look_at() {
         // The last page begun may take what one may, and one event more.
         assert!(scanned < SCAN_BYTES_PER_TURN + SCAN_BYTES + 500, "{scanned} bytes in one go");
         for page in pages {
-            assert!(page.items.iter().all(|item| matches!(item, replay::PageItem::Session { .. })));
+            assert!(page.items.iter().all(|item| matches!(item, PageItem::Session { .. })));
             served[page.sub.slot as usize] += page.scanned;
             match page.next {
                 Some(cursor) => ask(&mut owner, &filter, page.sub, cursor),

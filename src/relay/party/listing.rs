@@ -14,9 +14,9 @@ use crate::limits::LISTED_NAME_BYTES_MAX;
 use crate::protocol::by_conn::ByConn;
 use crate::wire::json;
 
-use crate::relay::party::roster::{Ask, List, Part};
-use crate::relay::party::share::Sizes;
-use crate::relay::party::{Party, Portion};
+use crate::relay::mail::list::{Ask, List, Part};
+use crate::relay::mail::share::Sizes;
+use crate::relay::party::hello::{Party, Portion};
 
 /// Looks of one turn: one for each connection and claim, and one for every [`BYTES_PER_LOOK`] bytes. Few in tests, so that
 /// the simulation meets its edges.
@@ -219,8 +219,8 @@ fn separate(out: &mut Vec<u8>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::relay::owner::claims::ClaimedSessions;
-    use crate::relay::party::Hello;
+    use crate::relay::party::claimed::ClaimedSessions;
+    use crate::relay::party::hello::Hello;
 
     const FIRST: CoreId = CoreId(0);
 

@@ -16,17 +16,20 @@ use crate::wire::json::{self, Kind, Value};
 use crate::wire::websocket::close::CloseCode;
 
 use crate::relay::error::{Code, Refusal};
-use crate::relay::event::{Batch, Capture, Event, EventFault, Scope, SlicedParse};
+use crate::relay::event::Batch;
+use crate::relay::event::{Capture, Event, EventFault, Scope, SlicedParse};
 use crate::relay::filter::Filter;
 use crate::relay::frames::discovery;
 use crate::relay::frames::message::{self, ClientFrame};
 use crate::relay::ingest::PARSE_BYTES_PER_TURN;
-use crate::relay::mail::{Command, REMEMBERS_TOO_MUCH, RelayMail};
-use crate::relay::owner::claims::{ClaimNote, ClaimedSessions};
+use crate::relay::mail::claim::ClaimNote;
+use crate::relay::mail::{Command, RelayMail};
+use crate::relay::party::claimed::ClaimedSessions;
+use crate::relay::party::hello::{Hello, HelloFault, Party};
 use crate::relay::party::roster::Asker;
-use crate::relay::party::{Hello, HelloFault, Party};
 use crate::relay::reader::Wanted;
 use crate::relay::reader::subscription::From;
+use crate::relay::shared::REMEMBERS_TOO_MUCH;
 use crate::relay::stream;
 use crate::relay::{LARGE_BYTES, Relay};
 

@@ -15,7 +15,8 @@ use crate::protocol::run_group::{Behind, Piece};
 
 use crate::relay::event::{Capture, Event, Position};
 use crate::relay::frames::message;
-use crate::relay::mail::{Fanout, SessionNote, SubRef};
+use crate::relay::mail::page::SessionNote;
+use crate::relay::mail::{Fanout, SubRef};
 use crate::relay::reader::Reader;
 use crate::relay::reader::class::{ClassId, ClassKey};
 use crate::relay::reader::slow_consumer::room_for;

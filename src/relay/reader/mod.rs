@@ -29,12 +29,13 @@ use crate::wire::websocket::close::CloseCode;
 use super::event::Capture;
 use super::filter::Filter;
 use super::frames::Frames;
-use crate::relay::mail::{OwnerInput, Shared, SubRef};
-use crate::relay::owner::replay::{Cursor, PageMemory, Phase};
+use crate::relay::mail::page::{Cursor, PageMemory, Phase};
+use crate::relay::mail::{OwnerInput, SubRef};
 use crate::relay::reader::class::{ClassId, ClassKey, Classes};
 use crate::relay::reader::peer::{OWN_MARK, OwnPositions, Peer};
 use crate::relay::reader::slow_consumer::REASON_SHUTDOWN;
 use crate::relay::reader::subscription::{Covered, From, Place, Replay, Subscription, Subscriptions};
+use crate::relay::shared::Shared;
 
 /// What a subscription asks for.
 #[derive(Debug)]

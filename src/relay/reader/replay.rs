@@ -14,8 +14,9 @@ use crate::protocol::paging::Step;
 use crate::relay::event::{Event, Parser, Position, Scope};
 use crate::relay::frames::append_frame;
 use crate::relay::frames::message;
-use crate::relay::mail::{OwnerInput, SessionNote, SubRef};
-use crate::relay::owner::replay::{Cursor, Page, PageItem, PageRequest};
+use crate::relay::mail::page::SessionNote;
+use crate::relay::mail::page::{Cursor, Page, PageItem, PageRequest};
+use crate::relay::mail::{OwnerInput, SubRef};
 use crate::relay::reader::Reader;
 use crate::relay::reader::coverage::StoredAt;
 

@@ -21,7 +21,7 @@ use crate::protocol::run_group::Member;
 
 use crate::relay::event::Position;
 use crate::relay::mail::SubRef;
-use crate::relay::owner::replay::{Asked, Cursor};
+use crate::relay::mail::page::{Asked, Cursor};
 use crate::relay::reader::class::ClassId;
 
 /// Where a subscription stands in its class.

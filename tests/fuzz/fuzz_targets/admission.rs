@@ -3,7 +3,8 @@
 
 #![no_main]
 
-use aep_relay::relay::event::{Attribute, Batch, Event, Fingerprinter, Parser};
+use aep_relay::relay::event::{Attribute, Event, Fingerprinter, Parser};
+use aep_relay::relay::event::batch::Batch;
 use libfuzzer_sys::fuzz_target;
 use serde::de::IgnoredAny;
 

@@ -4,6 +4,8 @@ use super::*;
 use crate::base::segment_pool::{PoolBudget, SegmentPool};
 use crate::relay::buffer::NewEvent;
 use crate::relay::event::Fingerprinter;
+use crate::relay::event::Outline;
+use crate::relay::mail::SubRef;
 
 /// An owner and a reader that catches up with it, an event a page.
 struct CatchingUp {
