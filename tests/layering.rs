@@ -70,6 +70,40 @@ fn every_file_says_what_it_owns() {
     report(sources().into_iter().filter(|s| !s.text.starts_with("//! ")).map(|s| format!("{}: no `//!`", s.path)));
 }
 
+#[test]
+fn every_guard_on_the_authors_page_exists() {
+    let page = sources().into_iter().find(|source| source.path == "protocol/mod.rs").unwrap().text;
+    let guards = guards(&page);
+    assert!(guards.len() > 30, "the page names its guards");
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut files = Vec::new();
+    collect(&root.join("src"), &mut files);
+    collect(&root.join("tests"), &mut files);
+    let exists = |(file, test): &(String, String)| {
+        let ends = [format!("/{file}.rs"), format!("/{file}/mod.rs"), format!("/{file}/tests.rs")];
+        let of_file = files.iter().filter(|path| ends.iter().any(|end| path.to_str().unwrap().ends_with(end)));
+        of_file.into_iter().any(|path| fs::read_to_string(path).unwrap().contains(&format!("fn {test}()")))
+    };
+    report(guards.into_iter().filter(|guard| !exists(guard)).map(|(file, test)| format!("no test {file}::{test}")));
+}
+
+/// The tests that a page names as `` `file::a_sentence_of_words` ``.
+fn guards(page: &str) -> Vec<(String, String)> {
+    let comments = page.lines().filter_map(|line| line.strip_prefix("//! ")).collect::<Vec<_>>().join(" ");
+    let quoted = comments.split('`').skip(1).step_by(2);
+    let named = quoted.filter_map(|text| text.rsplit_once("::"));
+    let sentences = named.filter(|(_, test)| test.matches('_').count() >= 3);
+    sentences.map(|(file, test)| (file.to_owned(), test.to_owned())).collect()
+}
+
+#[test]
+fn a_guard_is_a_sentence_in_a_file() {
+    let page =
+        "//! Rule ([`Service::on_body`]). `engine/http::a_rule_that_is_kept`,\n//! `next::to_it_on_one_line`. `a::b`";
+    let guard = |file: &str, test: &str| (file.to_owned(), test.to_owned());
+    assert_eq!(guards(page), [guard("engine/http", "a_rule_that_is_kept"), guard("next", "to_it_on_one_line")]);
+}
+
 fn report(offenders: impl Iterator<Item = String>) {
     let offenders: BTreeSet<String> = offenders.collect();
     assert!(offenders.is_empty(), "\n{}", offenders.into_iter().collect::<Vec<_>>().join("\n"));

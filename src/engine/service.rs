@@ -39,15 +39,15 @@ pub trait Service {
     /// What services of different cores send one another.
     type Mail: Mail;
 
-    /// What holds for whatever answers this request, be it the engine's refusal. Asked once, before anything else is asked
-    /// of the request; without a head if none can be read.
+    /// What holds for whatever answers this request, be it the engine's refusal. Asked once, before anything else is
+    /// asked of the request; without a head if none can be read.
     fn terms(&self, head: Option<&RequestHead<'_>>) -> Terms;
 
     /// A whole request head has arrived.
     fn on_request(&mut self, out: &mut dyn Post<Self::Mail>, conn: ConnId, head: &RequestHead<'_>) -> Verdict;
 
-    /// Whether that request is answered even though the process has no room for its connection: for who watches whether and
-    /// how it lives. The answer has to be given at once. Others are refused with [`HttpFault::Busy`].
+    /// Whether that request is answered even though the process has no room for its connection: for who watches whether
+    /// and how it lives. The answer has to be given at once. Others are refused with [`HttpFault::Busy`].
     fn answers_guests(&self, head: &RequestHead<'_>) -> bool;
 
     /// The body asked for by [`Verdict::ReadBody`] is complete. Answered through [`Outbox::respond`], now or later.
@@ -70,8 +70,9 @@ pub trait Service {
     /// The service's own alarm of a connection ([`Outbox::arm`]) went off. One shot.
     fn on_alarm(&mut self, out: &mut dyn Post<Self::Mail>, conn: ConnId);
 
-    /// Whether more ingest mail of that group is taken. What is not taken waits, behind nobody and before nobody of another
-    /// group, and counts in [`Post::ingest_room`], so that senders wait instead of filling the service's own queues.
+    /// Whether more ingest mail of that group is taken. What is not taken waits, behind nobody and before nobody of
+    /// another group, and counts in [`Post::ingest_room`], so that senders wait instead of filling the service's own
+    /// queues.
     fn takes_ingest(&self, group: Group) -> bool;
 
     /// What may be published in that group, for all that waits in this service for its consumers.
@@ -80,20 +81,20 @@ pub trait Service {
     /// Mail from a service of another core (or this one).
     fn on_mail(&mut self, out: &mut dyn Post<Self::Mail>, from: CoreId, mail: Self::Mail);
 
-    /// At least once per turn (again where mail to its own core was taken in between), after input and mail and before the
-    /// flush: budgeted work (admission in slices, fan-out, replay pages). Answers whether work is left, in which case the
-    /// next poll does not sleep.
+    /// At least once per turn (again where mail to its own core was taken in between), after input and mail and before
+    /// the flush: budgeted work (admission in slices, fan-out, replay pages). Returns whether work is left, in which
+    /// case the next poll does not sleep.
     fn on_turn(&mut self, out: &mut dyn Post<Self::Mail>) -> Work;
 
-    /// When this service wants a turn for what is no connection; none: not before something happens. Asked before the core
-    /// sleeps: it then wakes at that time, never early and at most a tick late, and `on_turn` finds what is due. One that
-    /// is due and not moved on by then keeps the core awake.
+    /// When this service wants a turn for what is no connection; none: not before something happens. Asked before the
+    /// core sleeps: it then wakes at that time, never early and at most a tick late, and `on_turn` finds what is due.
+    /// One that is due and not moved on by then keeps the core awake.
     fn next_deadline(&self) -> Option<Deadline>;
 
-    /// The end of the connection is decided: its peer has closed or is gone, it broke a rule, a body or message of it was
-    /// refused, it was cut, the service itself ended it, or the process drains. Nothing more of it is handed over, and
-    /// pushes to it are [`Pushed::Gone`]; what is queued may still leave, for seconds. Per connection, not per request:
-    /// behind an answer that keeps the connection there is none.
+    /// The end of the connection is decided: its peer has closed or is gone, it broke a rule, a body or message of it
+    /// was refused, it was cut, the service itself ended it, or the process drains. Nothing more of it is handed over,
+    /// and pushes to it are [`Pushed::Gone`]; what is queued may still leave, for seconds. Per connection, not per
+    /// request: behind an answer that keeps the connection there is none.
     fn on_closing(&mut self, out: &mut dyn Post<Self::Mail>, conn: ConnId);
 
     /// The connection is over, whoever ended it.
@@ -105,8 +106,8 @@ pub trait Service {
     /// Whether nothing that this core took in waits for an answer any more: the core may then end its ingest lane.
     fn is_quiescent(&self) -> bool;
 
-    /// Every lane has ended: say goodbye to every stream and WebSocket, a turn's worth of them. Called again until nothing is
-    /// left to do. What is queued is still flushed.
+    /// Every lane has ended: say goodbye to every stream and WebSocket, a turn's worth of them. Called again until
+    /// nothing is left to do. What is queued is still flushed.
     fn on_goodbye(&mut self, out: &mut dyn Post<Self::Mail>) -> Work;
 }
 
@@ -119,7 +120,8 @@ pub trait Mail: Send + 'static {
     fn group(&self) -> Group;
 }
 
-/// A pace group: connections and publishers that wait for one another, and for nobody of another group. One per protocol.
+/// A pace group: connections and publishers that wait for one another, and for nobody of another group. One per
+/// protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Group(pub u8);
 
@@ -192,9 +194,9 @@ pub struct EventStreamOpen {
     pub group: Group,
     /// Fields beyond status line and framing (`Content-Type` among them).
     pub fields: Fields,
-    /// First message, unframed (for example `: open\n\n`), sent with the head.
+    /// First message (for example `: open\n\n`), sent with the head; the engine frames it.
     pub first: &'static [u8],
-    /// What goes out after `heartbeat_interval` of silence, unframed.
+    /// What goes out after `heartbeat_interval` of silence; the engine frames it.
     pub heartbeat: &'static [u8],
     /// See `heartbeat`.
     pub heartbeat_interval: Duration,
@@ -205,8 +207,8 @@ pub struct EventStreamOpen {
 pub enum Message<'a> {
     /// A text message, valid UTF-8. Binary ones are refused with 1003.
     Text(&'a mut [u8]),
-    /// The connection's first message is over the bound it has, as its length or what has come of it shows. Neither it nor a
-    /// later one is handed over: say so and close.
+    /// The connection's first message is over the bound it has, as its length or what has come of it shows. Neither it
+    /// nor a later one is handed over: say so and close.
     TooLarge,
 }
 
@@ -226,8 +228,8 @@ pub enum Work {
     Idle,
     /// More work waits; do not sleep.
     Left,
-    /// Work waits until more may be published ([`Outbox::admits`], [`Post::ingest_room`]), which no event tells; look again
-    /// within a millisecond or so.
+    /// Work waits until more may be published ([`Outbox::admits`], [`Post::ingest_room`]), which no event tells; look
+    /// again within a millisecond or so.
     Held,
 }
 
@@ -328,12 +330,12 @@ impl Run {
 pub enum Pushed {
     /// In the queue; it leaves in order.
     Queued,
-    /// The queue has no room for it; nothing was queued. An empty queue is never full.
+    /// The queue has no room for it; nothing was queued, and nothing follows by itself. An empty queue is never full.
     Full,
     /// The connection is over or closing; nothing was queued.
     Gone,
-    /// The connection is in use and has neither stream nor WebSocket yet: one opens with [`Outbox::open_event_stream`], the
-    /// other behind the call that answers [`Verdict::Upgrade`]. Nothing was queued, and the fault is the service's.
+    /// The connection has neither stream nor WebSocket yet: one opens with [`Outbox::open_event_stream`], the other
+    /// when the call that returns [`Verdict::Upgrade`] is over. Nothing was queued, and the fault is the service's.
     NotOpen,
     /// The run is of an earlier turn and its bytes are no more. Nothing was queued, and the fault is the service's.
     Stale,
@@ -342,8 +344,8 @@ pub enum Pushed {
 /// A piece of a write queue: bytes of one or several pushes with the mark of the last of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Unsent {
-    /// The mark given with the push. Pushes join only where the later mark is the earlier one, or exceeds it by the bytes
-    /// of the later push: then the last one tells of all.
+    /// The mark given with the push. Pushes join only where the later mark is the earlier one, or exceeds it by the
+    /// bytes of the later push: then the last one tells of all.
     pub mark: u64,
     /// Bytes of the piece that have not been handed to the socket.
     pub bytes: usize,
@@ -385,13 +387,13 @@ pub enum Ending {
     Drain,
 }
 
-/// What a service may ask of the engine for its connections. Calls with a dead [`ConnId`] do nothing. Who sends no mail is
-/// given this much, so that it can serve any protocol.
+/// What a service may ask of the engine for its connections. Calls with a dead [`ConnId`] do nothing. Who sends no mail
+/// is given this much, so that it can serve any protocol.
 pub trait Outbox {
     /// The time of this turn.
     fn now(&self) -> Now;
-    /// The time of day of this turn, as the wall clock had it: for what people are told. It may jump; what is waited for is
-    /// measured by [`Outbox::now`].
+    /// The time of day of this turn, as the wall clock had it: for what people are told. It may jump; what is waited
+    /// for is measured by [`Outbox::now`].
     fn time_of_day(&self) -> SystemTime;
     /// The core this is.
     fn core(&self) -> CoreId;
@@ -402,9 +404,11 @@ pub trait Outbox {
     fn respond(&mut self, conn: ConnId, response: Response);
     /// Answers a request with an event stream: head and first message leave at once.
     fn open_event_stream(&mut self, conn: ConnId, open: EventStreamOpen);
-    /// Changes after how much silence an open event stream gets its heartbeat; at once, if it has been silent for so long.
+    /// Changes after how much silence an open event stream gets its heartbeat; at once, if it has been silent for so
+    /// long.
     fn set_heartbeat(&mut self, conn: ConnId, interval: Duration);
-    /// Ends an event stream behind everything queued; `last` (unframed, may be empty) is its last message.
+    /// Ends an event stream behind everything queued; `last`, which may be empty and which the
+    /// engine frames, is its last message. [`Service::on_closing`] follows later in the turn, not within this call.
     fn end_event_stream(&mut self, conn: ConnId, last: &[u8]);
     /// Sends a close frame behind everything queued and completes the close handshake.
     fn close_websocket(&mut self, conn: ConnId, close: WebSocketClose<'_>);
@@ -415,9 +419,9 @@ pub trait Outbox {
 
     /// Stores framed bytes once for this core; see [`Run`].
     fn write_run(&mut self, lane: Lane, bytes: &[u8]) -> Run;
-    /// Queues a run, without copying. `mark` is the service's own and comes back in [`Outbox::unsent`]; pushes whose marks
-    /// advance by their length (offsets of one stream) or stay the same may come back joined.
-    /// Beyond what `room` gives it is [`Pushed::Full`], unless nothing is queued: an empty queue takes any one message.
+    /// Queues a run, without copying. `mark` is the service's own and comes back in [`Outbox::unsent`]; pushes whose
+    /// marks advance by their length (offsets of one stream) or stay the same may come back joined. Beyond what `room`
+    /// gives it is [`Pushed::Full`], unless nothing is queued: an empty queue takes any one message.
     fn push_run(&mut self, conn: ConnId, run: Run, room: Room, mark: u64) -> Pushed;
     /// Queues framed bytes that only this connection gets.
     fn push(&mut self, conn: ConnId, bytes: &[u8], mark: u64) -> Pushed;
@@ -430,35 +434,36 @@ pub trait Outbox {
     /// Asks for one [`Service::on_drained`] when the connection's queue is empty (in this turn's flush at the soonest).
     fn notify_drained(&mut self, conn: ConnId);
 
-    /// Hands over input of a parked connection again. Of one that is about to be parked, too: within [`Service::on_message`] it
-    /// cancels the [`Flow::Park`] which that call answers.
+    /// Hands over input of a parked connection again. Of one that is about to be parked, too: within
+    /// [`Service::on_message`] it cancels the [`Flow::Park`] which that call returns.
     fn resume(&mut self, conn: ConnId);
     /// Sets the connection's one alarm, replacing the former. Nothing for a connection that is ending.
     fn arm(&mut self, conn: ConnId, at: Deadline);
-    /// Forgets the connection's alarm.
+    /// Forgets the connection's alarm; its entry in the timer wheel stays until its time.
     fn disarm(&mut self, conn: ConnId);
 
-    /// What may be published in that group, as far as all cores are behind with consumers of it that do read: who may not must
-    /// wait.
+    /// What may be published in that group, as far as all cores are behind with consumers of it that do read: who may
+    /// not must wait.
     fn admits(&self, group: Group) -> Admits;
-    /// Tells that bytes of events were admitted in that group, which counts while its publishers are slowed down.
+    /// Tells that so many bytes of events were taken in for that group: once, by who hands them to their owner. It
+    /// counts while its publishers are slowed down.
     fn admitted(&mut self, group: Group, bytes: usize);
 }
 
-/// An [`Outbox`], and mail of one kind. The two are apart so that who wraps one protocol's mail into that of all of them has
-/// no part in pushes.
+/// An [`Outbox`], and mail of one kind. The two are apart so that who wraps one protocol's mail into that of all of
+/// them has no part in pushes.
 pub trait Post<M> {
     /// The outbox.
     fn outbox(&mut self) -> &mut dyn Outbox;
     /// The outbox, to be asked.
     fn out(&self) -> &dyn Outbox;
-    /// Sends mail that only sockets cause: ask [`Post::ingest_room`] in the same turn and park the socket when it does not admit
-    /// it. Not behind the end of the lane.
+    /// Sends mail that only sockets cause: ask [`Post::ingest_room`] in the same turn and park the socket when it does
+    /// not admit it. Not behind the end of the lane.
     fn mail_ingest(&mut self, to: CoreId, mail: M);
     /// Sends mail that ends in write queues; never waits. Not behind the end of the lane.
     fn mail_fanout(&mut self, to: CoreId, mail: M);
-    /// Sends into the ingest lane what has room reserved: it answers mail, or a connection has at most one of it under way. Also
-    /// behind the end of the lane.
+    /// Sends into the ingest lane what has room reserved: it answers mail, or a connection has at most one of it under
+    /// way. Also behind the end of the lane.
     fn mail_ingest_reserved(&mut self, to: CoreId, mail: M);
     /// Sends into the fan-out lane what answers mail, also behind the end of the lane.
     fn mail_fanout_reserved(&mut self, to: CoreId, mail: M);

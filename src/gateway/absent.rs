@@ -2,7 +2,7 @@
 
 use std::convert::Infallible;
 
-use crate::engine::service::{ConnId, CoreId, Ending, Flow, Group, Mail, Message, Post, Response, Verdict, Work};
+use crate::engine::service::{ConnId, CoreId, Ending, Group, Mail, Post, Response, Verdict, Work};
 use crate::protocol::routes::Path;
 use crate::protocol::{Protocol, Refused, Request};
 use crate::wire::http1::answer::json_response;
@@ -49,10 +49,6 @@ impl Protocol for Absent {
         match mail {}
     }
 
-    fn on_message(&mut self, _: Out<'_>, _: ConnId, _: Message<'_>) -> Flow {
-        Flow::Continue
-    }
-
     fn group(&self) -> Group {
         Group(0)
     }
@@ -70,6 +66,5 @@ impl Protocol for Absent {
     }
 
     fn health(&self, _: &mut ObjectWriter) {}
-    fn on_body(&mut self, _: Out<'_>, _: ConnId, _: u32, _: Vec<u8>) {}
     fn on_gone(&mut self, _: Out<'_>, _: ConnId, _: Ending) {}
 }

@@ -292,10 +292,6 @@ impl Protocol for Notes {
     fn group(&self) -> Group {
         GROUP
     }
-
-    fn on_message(&mut self, _: Out<'_>, _: ConnId, _: Message<'_>) -> Flow {
-        panic!("it has no WebSockets")
-    }
 }
 
 /// WebSockets: what one says all hear. It looks at its tokens itself.

@@ -118,10 +118,6 @@ impl Protocol for Chat {
 
     fn health(&self, _: &mut ObjectWriter) {}
 
-    fn on_body(&mut self, _: Out<'_>, _: ConnId, _: u32, _: Vec<u8>) {
-        panic!("it has no bodies")
-    }
-
     fn on_message(&mut self, out: Out<'_>, conn: ConnId, message: Message<'_>) -> Flow {
         self.lives.input(conn);
         let Message::Text(text) = message else { panic!("no message is too large") };

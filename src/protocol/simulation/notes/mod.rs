@@ -14,8 +14,8 @@ use super::machine::{FANOUT, INGEST};
 use super::rules::{GROUP, Lives, Numbered, Order};
 use crate::base::time::Deadline;
 use crate::engine::service::{
-    Admits, ConnId, CoreId, Ending, EventStreamOpen, Flow, Group, HttpFault, Lane, Message, Post, Pushed, Response,
-    Verdict, WebSocketClose, Work,
+    Admits, ConnId, CoreId, Ending, EventStreamOpen, Group, HttpFault, Lane, Post, Pushed, Response, Verdict,
+    WebSocketClose, Work,
 };
 use crate::limits::Room;
 use crate::ops::metrics;
@@ -164,10 +164,6 @@ impl Protocol for Notes {
         self.owed.insert(conn);
         let owner = CoreId(u16::from(text[0]) % u16::try_from(out.out().cores()).unwrap());
         self.waiting.push_back((owner, Note::Posted { text, conn }));
-    }
-
-    fn on_message(&mut self, _: Out<'_>, _: ConnId, _: Message<'_>) -> Flow {
-        panic!("it has no WebSockets")
     }
 
     fn on_alarm(&mut self, out: Out<'_>, conn: ConnId) {
