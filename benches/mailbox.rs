@@ -4,19 +4,19 @@
 //!
 //! - `asleep`: nobody has anything else to do, so each hop finds its receiver in the poll: a bag into the channel, the
 //!   bell, the kernel waking the other thread, and a turn.
-//! - `awake`: both cores have work left and never sleep: a bag into the channel, nobody is woken, and what the receiver's
-//!   turn costs.
+//! - `awake`: both cores have work left and never sleep: a bag into the channel, nobody is woken, and what the
+//!   receiver's turn costs.
 //! - `awake, 64 letters`: the same with 64 letters in a bag; `thrpt` says letters a second.
 //! - `own`: a core's mail to itself, taken within the same turn: bag and channel alone, the floor beneath the others.
 //! - `ingest`: as `asleep`, through the other lane.
-//! - `ingest, another group's held`: the same while each core has [`HELD`] letters of another pace group that its service does
-//!   not take. What a core does then is look again every millisecond.
+//! - `ingest, another group's held`: the same while each core has [`HELD`] letters of another pace group that its
+//!   service does not take. What a core does then is look again every millisecond.
 //!
-//! The last two are told once more as percentiles of single games of two hops, over [`HELD_TIME`] each in turns; and how many turns
-//! both cores take in a second in which nobody plays, which is how far they are asleep.
+//! The last two are told once more as percentiles of single games of two hops, over [`HELD_TIME`] each in turns; and
+//! how many turns both cores take in a second in which nobody plays, which is how far they are asleep.
 //!
-//! Run with `cargo bench --bench mailbox`, on a machine with two idle processors: cores that are awake spin, and where they
-//! have to share a processor `awake` shows the scheduler's time slice instead.
+//! Run with `cargo bench --bench mailbox`, on a machine with two idle processors: cores that are awake spin, and where
+//! they have to share a processor `awake` shows the scheduler's time slice instead.
 
 #![allow(
     missing_docs,

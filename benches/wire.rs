@@ -1,7 +1,9 @@
 //! What do the codecs cost, beside the least that could be done?
 //!
-//! - `sse`, `websocket`: one event framed, as fan-out does it once per class; `copy` (the bytes alone) is the yardstick.
-//! - `unmask`: what every WebSocket message from a client pays; `byte by byte` is the definition, kept from becoming vectors.
+//! - `sse`, `websocket`: one event framed, as fan-out does it once per class; `copy` (the bytes alone) is the
+//!   yardstick.
+//! - `unmask`: what every WebSocket message from a client pays; `byte by byte` is the definition, kept from becoming
+//!   vectors.
 //! - `head`: a request head with every rule of `wire/http1`; bare `httparse` on the same bytes is the yardstick.
 //!
 //! Run with `cargo bench --bench wire`; compare figures of one group with each other, never with another run.

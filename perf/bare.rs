@@ -1,10 +1,10 @@
 //! `aep-bare`: the bare loop, the least a server can do for this work. It is the limit every figure is divided by.
 //!
 //! One thread and one `Poll`. What is posted to `/events` is framed once, as the relay would, and written to every
-//! consumer of `/stream` (SSE) and `/socket` (WebSocket): one `send` of one slice per consumer, for each event alone, or
-//! with `--coalesce` for everything one turn of the loop brought. Nothing is parsed beyond what framing needs, nothing is
-//! checked, filtered, kept apart or timed. With `--keep` the frames of all events stay, and `/stream?from=all` begins
-//! with them: the least a replay can cost.
+//! consumer of `/stream` (SSE) and `/socket` (WebSocket): one `send` of one slice per consumer, for each event alone,
+//! or with `--coalesce` for everything one turn of the loop brought. Nothing is parsed beyond what framing needs,
+//! nothing is checked, filtered, kept apart or timed. With `--keep` the frames of all events stay, and
+//! `/stream?from=all` begins with them: the least a replay can cost.
 //!
 //! A consumer that reads too slowly has its remainder copied, without bound: load it with a window.
 

@@ -1,7 +1,7 @@
 //! `aep-chart`: draws `results/compare.json` as one picture, server CPU per delivery of every server at the same work.
 //!
-//! A bar per server and scenario over a logarithmic axis, since the servers lie a hundredfold apart; its end is the median, the
-//! thin line the span from the least to the greatest round. Scenarios that were not measured are left out.
+//! A bar per server and scenario over a logarithmic axis, since the servers lie a hundredfold apart; its end is the
+//! median, the thin line the span from the least to the greatest round. Scenarios that were not measured are left out.
 
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "in a test a panic is the report"))]
 

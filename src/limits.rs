@@ -26,20 +26,21 @@ pub struct Limits {
     pub backlog_bytes_max: usize,
     /// Bytes of one core's delivery blocks; beyond it the oldest block's readers copy their rest into their backlog.
     pub delivery_bytes_max: usize,
-    /// Bytes of all requests and WebSocket messages being received. Beyond it one of them is read on, and the others wait
-    /// for no longer than `body_time`: 503 with `Retry-After`, or close code 1013. The first [`RECEIVE_BYTES_FREE`] of each
-    /// never wait.
+    /// Bytes of all requests and WebSocket messages being received. Beyond it one of them is read on, and the others
+    /// wait for no longer than `body_time`: 503 with `Retry-After`, or close code 1013. The first
+    /// [`RECEIVE_BYTES_FREE`] of each never wait.
     pub receiving_bytes_max: usize,
-    /// Bytes that all connections' hellos, subscriptions with the positions they were handed, and claims take together. Beyond
-    /// it subscriptions are refused and so are hellos larger than [`CONNECTION_BYTES`], and of who claims more only the newest
-    /// claim stands.
+    /// Bytes that all connections' hellos, subscriptions with the positions they were handed, and claims take together.
+    /// Beyond it subscriptions are refused and so are hellos larger than [`CONNECTION_BYTES`], and of who claims more
+    /// only the newest claim stands.
     pub remembered_bytes_max: usize,
     /// Bytes of a request head; over it 431, a request line alone over it 414.
     pub head_bytes_max: usize,
     /// From a request's first byte to the end of its head; over it 408.
     pub head_time: Duration,
-    /// From the end of the head to the end of the body, or from a WebSocket message's first byte to its last. Then it must go
-    /// on bringing [`BODY_BYTES_PER_SECOND_MIN`], judged over the last [`BODY_RATE_TIME`]; under it 408, or close code 1008.
+    /// From the end of the head to the end of the body, or from a WebSocket message's first byte to its last. Then it
+    /// must go on bringing [`BODY_BYTES_PER_SECOND_MIN`], judged over the last [`BODY_RATE_TIME`]; under it 408, or
+    /// close code 1008.
     pub body_time: Duration,
     /// A connection without a request, a fresh or a kept-alive one, is closed silently after this.
     pub keep_alive_time: Duration,
@@ -73,23 +74,23 @@ pub struct Limits {
     pub hello_bytes_max: usize,
 }
 
-/// Bytes that a publisher (one connection) may publish per second, and at once, while others who publish more have to wait
-/// (`relay/ingest/allowance.rs`); a stage, if that is less.
+/// Bytes that a publisher (one connection) may publish per second, and at once, while others who publish more have to
+/// wait (`relay/ingest/allowance.rs`); a stage, if that is less.
 pub const ALLOWANCE_BYTES: usize = 32 << 10;
 /// Bytes a body or message must bring per second once `body_time` is over; under it 408, or close code 1008.
 pub const BODY_BYTES_PER_SECOND_MIN: usize = 1024;
 /// The time over which that is judged: what came before it earns no standing still.
 pub const BODY_RATE_TIME: Duration = Duration::from_secs(10);
-/// Bytes of a head, body or message that are received even when others have used `receiving_bytes_max` up: every connection may
-/// hold that much beyond it.
+/// Bytes of a head, body or message that are received even when others have used `receiving_bytes_max` up: every
+/// connection may hold that much beyond it.
 pub const RECEIVE_BYTES_FREE: usize = 16 << 10;
-/// What the one body or message that is read on beyond `receiving_bytes_max` must bring per second while others wait; under it
-/// another one is read on instead.
+/// What the one body or message that is read on beyond `receiving_bytes_max` must bring per second while others wait;
+/// under it another one is read on instead.
 pub const FAVOUR_BYTES_PER_SECOND_MIN: usize = 64 << 10;
 /// How long it may bring less than that.
 pub const FAVOUR_TIME: Duration = Duration::from_secs(1);
-/// Bodies and messages at a time that hold more than `receiving_bytes_max` has room for: the one that is read on, and one that
-/// was before it. For another one that loses its connection: 503 with `Retry-After`, or close code 1013.
+/// Bodies and messages at a time that hold more than `receiving_bytes_max` has room for: the one that is read on, and
+/// one that was before it. For another one that loses its connection: 503 with `Retry-After`, or close code 1013.
 pub const BORROWERS_MAX: usize = 2;
 /// Header fields of one request; over it 431, naming this number.
 pub const HEADER_FIELDS_MAX: usize = 100;
@@ -97,13 +98,14 @@ pub const HEADER_FIELDS_MAX: usize = 100;
 pub const FRAGMENTS_MAX: usize = 65_536;
 /// Silence after which a protocol ping goes to a WebSocket peer.
 pub const PING_INTERVAL: Duration = Duration::from_secs(30);
-/// A core that did not run for so long, beyond what it meant to sleep, stood still: the silence of WebSocket peers counts anew.
+/// A core that did not run for so long, beyond what it meant to sleep, stood still: the silence of WebSocket peers
+/// counts anew.
 pub const STANDSTILL_MIN: Duration = Duration::from_secs(2);
-/// How late a timer of a connection may come, milliseconds. Heartbeats and time limits are hundreds of times longer, and a core
-/// that has timers pending wakes at most 125 times a second for them.
+/// How late a timer of a connection may come, milliseconds. Heartbeats and time limits are hundreds of times longer,
+/// and a core that has timers pending wakes at most 125 times a second for them.
 pub const TIMER_TICK_MS: u64 = 8;
-/// Silence after which a WebSocket peer is dropped; and so is any connection whose peer has acknowledged nothing, or taken nothing
-/// of what waits for it, for so long (`TCP_USER_TIMEOUT`).
+/// Silence after which a WebSocket peer is dropped; and so is any connection whose peer has acknowledged nothing, or
+/// taken nothing of what waits for it, for so long (`TCP_USER_TIMEOUT`).
 pub const PEER_SILENCE_MAX: Duration = Duration::from_secs(90);
 /// How long a peer may take to answer our close before the socket is cut.
 pub const CLOSE_TIME: Duration = Duration::from_secs(1);
@@ -117,25 +119,28 @@ pub const JSON_DEPTH_MAX: usize = 128;
 pub const TOMBSTONES_MAX: usize = 4096;
 /// They take at most one part in this many of `replay_bytes_max`, names included; beyond it the oldest are forgotten.
 pub const TOMBSTONES_SHARE: usize = 16;
-/// Memory that one connection may take by subscribing, and as much again by claiming, unless a single message may be larger.
-/// Over it `limit-exceeded`; the oldest claim lapses.
+/// Memory that one connection may take by subscribing, and as much again by claiming, unless a single message may be
+/// larger. Over it `limit-exceeded`; the oldest claim lapses.
 pub const REMEMBERED_BYTES_MAX: usize = 16 << 20;
 /// A session with a longer name is not among the positions of a `closing` frame: these are kept for every consumer, and
 /// their names shall not outweigh what is delivered.
 pub const CLOSING_NAME_BYTES_MAX: usize = 4 << 10;
-/// Bytes of log lines that wait for whoever reads standard error; further lines are left out and counted, and the log says so.
-/// As much again is being written.
+/// Bytes of log lines that wait for whoever reads standard error; further lines are left out and counted, and the log
+/// says so. As much again is being written.
 pub const LOG_BYTES_MAX: usize = 256 << 10;
-/// How long a process that ends waits for its last log lines to be taken, unless nothing has been taken for as long already.
+/// How long a process that ends waits for its last log lines to be taken, unless nothing has been taken for as long
+/// already.
 pub const LOG_EXIT_TIME: Duration = Duration::from_millis(500);
 /// Cores of one process: positions of cores fit one mask.
 pub const CORES_MAX: usize = 64;
 /// Bytes of a roster or of an answer to `GET /connections`, or half a write queue if that is less: such an answer fits
 /// beside what else is queued, and is copied within a turn. Beyond it entries of who has most are left out.
 pub const LISTING_BYTES_MAX: usize = 8 << 20;
-/// A session with a longer name is in no roster and in no answer to `GET /connections`, which say that they are truncated.
+/// A session with a longer name is in no roster and in no answer to `GET /connections`, which say that they are
+/// truncated.
 pub const LISTED_NAME_BYTES_MAX: usize = 64 << 10;
-/// Bytes of a write queue, or half of it if that is less, that `debug` and `info` leave to what may not be dropped (§9).
+/// Bytes of a write queue, or half of it if that is less, that `debug` and `info` leave to what may not be dropped
+/// (§9).
 pub const QUEUE_RESERVE_BYTES: usize = 64 << 10;
 /// Bytes that extra framing may add to one message in a write queue.
 pub const FRAMING_BYTES: usize = 64 << 10;
@@ -147,8 +152,8 @@ pub const MESSAGE_BYTES_MAX: usize = 1 << 30;
 pub const REPLAY_EVENTS_PER_CORE_MIN: usize = 4;
 /// Bytes of a bearer token; a longer one is refused at start. Presented tokens are compared at this fixed size.
 pub const TOKEN_BYTES_MAX: usize = 1024;
-/// Stages between publishers and write queues, see [`Limits::stage_bytes`]: before an owner, and before a reader. Each takes one
-/// batch of the largest size whatever it holds.
+/// Stages between publishers and write queues, see [`Limits::stage_bytes`]: before an owner, and before a reader. Each
+/// takes one batch of the largest size whatever it holds.
 pub const STAGES: usize = 2;
 /// Largest settable number of connections.
 pub const CONNECTIONS_MAX: usize = 1_000_000;
@@ -207,9 +212,9 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// Bytes of events that each stage between publishers and write queues may hold: what has been handed to an owner, what
-    /// an owner admits in one turn, what waits for a core. Small beside a queue, so that publishers who are told to wait
-    /// have not already sent what overflows it.
+    /// Bytes of events that each stage between publishers and write queues may hold: what has been handed to an owner,
+    /// what an owner admits in one turn, what waits for a core. Small beside a queue, so that publishers who are told
+    /// to wait have not already sent what overflows it.
     #[must_use]
     pub fn stage_bytes(&self) -> usize {
         (self.write_queue_bytes_max / 16).clamp(4 << 10, 512 << 10)
@@ -237,7 +242,8 @@ impl Limits {
         (self.write_queue_bytes_max / 2).min(LISTING_BYTES_MAX)
     }
 
-    /// Bytes of one page of a replay: a queue takes it whole, and it stays in the core's cache from the buffer to the socket.
+    /// Bytes of one page of a replay: a queue takes it whole, and it stays in the core's cache from the buffer to the
+    /// socket.
     #[must_use]
     pub fn page_bytes(&self) -> usize {
         (self.write_queue_bytes_max / 2).min(64 << 10)
@@ -257,7 +263,8 @@ impl Limits {
         self.body_bytes_max.max(REMEMBERED_BYTES_MAX)
     }
 
-    /// How many bodies of the largest size the least bounds of that many cores hold together, see [`Limits::memory_budget`].
+    /// How many bodies of the largest size the least bounds of that many cores hold together, see
+    /// [`Limits::memory_budget`].
     #[must_use]
     pub const fn bodies_min(cores: usize) -> usize {
         const ONCE: usize = 1 + 1 + 1 + BORROWERS_MAX;
@@ -267,8 +274,9 @@ impl Limits {
     /// What all bounds together allow a process of that many cores to hold, item by item.
     ///
     /// A write queue has no item of its own: what it holds are slices of delivery blocks, and what is copied out of
-    /// them counts as backlog. Nor has the memory of evicted sessions, which is charged to the replay buffers. What is being
-    /// received is more than its bound by what is lent beyond it, and by what every connection may bring at any time.
+    /// them counts as backlog. Nor has the memory of evicted sessions, which is charged to the replay buffers. What is
+    /// being received is more than its bound by what is lent beyond it, and by what every connection may bring at any
+    /// time.
     #[must_use]
     pub fn memory_budget(&self, cores: usize) -> MemoryBudget {
         let lent = self.body_bytes_max.saturating_mul(BORROWERS_MAX);

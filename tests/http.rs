@@ -428,7 +428,8 @@ fn configured_origins_are_echoed_and_others_are_not() {
     assert!(head.list("vary").contains(&"origin".to_owned()));
 }
 
-/// A page's request is sent before its browser asks whether it may read the answer: what it would change has to be refused.
+/// A page's request is sent before its browser asks whether it may read the answer: what it would change has to be
+/// refused.
 #[test]
 fn a_foreign_page_cannot_change_anything() {
     let relay = Relay::start(|options| {

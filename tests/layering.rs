@@ -47,6 +47,9 @@ const HOMES: &[(&[&str], &[&str])] = &[
     (&["std::process"], &["main.rs", "server.rs", "ops/config.rs", "ops/shutdown.rs", "engine/"]),
 ];
 
+/// What rustfmt keeps code to; comments it leaves alone.
+const COLUMNS: usize = 120;
+
 /// Rooms that stand on `std` alone.
 const STD_ONLY: &[&str] = &["base", "limits"];
 
@@ -68,6 +71,18 @@ fn the_foundation_stands_on_std_alone() {
 #[test]
 fn every_file_says_what_it_owns() {
     report(sources().into_iter().filter(|s| !s.text.starts_with("//! ")).map(|s| format!("{}: no `//!`", s.path)));
+}
+
+#[test]
+fn comments_keep_to_the_width_of_the_code() {
+    let wide = |source: Source| {
+        let lines = source.text.lines().enumerate();
+        let comments = lines.filter(|(_, line)| line.trim_start().starts_with("//") && line.chars().count() > COLUMNS);
+        let found: Vec<_> =
+            comments.map(|(at, _)| format!("{}:{}: wider than {COLUMNS}", source.path, at + 1)).collect();
+        found
+    };
+    report(sources().into_iter().flat_map(wide));
 }
 
 #[test]

@@ -139,7 +139,8 @@ fn running_out_of_descriptors_stops_nobody_for_good() {
     }
 }
 
-/// It is asked how it is when it is full, by whom it knows nothing of before: there are places and descriptors for that.
+/// It is asked how it is when it is full, by whom it knows nothing of before: there are places and descriptors for
+/// that.
 #[test]
 fn a_full_relay_can_be_watched() {
     for descriptors in [false, true] {

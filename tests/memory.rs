@@ -1,5 +1,5 @@
-//! What is counted is what it costs: each budget of the README filled, and the process's resident memory compared with what
-//! the relay says it holds, and all of them filled at once within a small `AEP_MEMORY`.
+//! What is counted is what it costs: each budget of the README filled, and the process's resident memory compared with
+//! what the relay says it holds, and all of them filled at once within a small `AEP_MEMORY`.
 //!
 //! The figures are printed (`cargo test --test memory -- --nocapture`).
 

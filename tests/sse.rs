@@ -368,7 +368,8 @@ fn a_live_stream_whose_client_ends_its_side_goes_on_and_costs_nothing() {
     let sent = [event("s", 1).build(), event("s", 2).build()];
     relay.publish(&sent);
     stream.expect(&sent);
-    // A socket that is for ever at its end must not keep a core awake: two seconds of that are a hundred thousand turns.
+    // A socket that is for ever at its end must not keep a core awake: two seconds of that are a hundred thousand
+    // turns.
     let turns = relay.metric("turns", "");
     for _ in 0..2 {
         assert_eq!(stream.next().as_ref(), Some(&ping));

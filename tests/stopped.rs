@@ -1,5 +1,6 @@
-//! A process that was stopped for longer than its limits (SIGSTOP, a paused container, a swap storm): what came meanwhile lies
-//! in the kernel and is read before anybody is judged late (contract §1); who sent nothing is late all the same.
+//! A process that was stopped for longer than its limits (SIGSTOP, a paused container, a swap storm): what came
+//! meanwhile lies in the kernel and is read before anybody is judged late (contract §1); who sent nothing is late all
+//! the same.
 
 #![allow(clippy::unwrap_used, reason = "a broken expectation is how a test fails")]
 

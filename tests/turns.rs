@@ -1,9 +1,10 @@
-//! No peer holds a core: what is large is dealt with some at a time, and `turn_seconds` of `/metrics` tells (contract §1).
+//! No peer holds a core: what is large is dealt with some at a time, and `turn_seconds` of `/metrics` tells (contract
+//! §1).
 //!
-//! How long a turn takes depends on the machine and on what else it does, so times are bounded widely here: a core that walked
-//! all at once stays over these bounds even alone on a fast machine. Where many turns are the point, they are counted. That
-//! each slice is as small as it is to be is asserted in the unit tests of `relay::lines`, `wire::json::scan`,
-//! `relay::event::sliced`, `relay::capture`, `relay::inflow` and `relay::owner`.
+//! How long a turn takes depends on the machine and on what else it does, so times are bounded widely here: a core that
+//! walked all at once stays over these bounds even alone on a fast machine. Where many turns are the point, they are
+//! counted. That each slice is as small as it is to be is asserted in the unit tests of `relay::lines`,
+//! `wire::json::scan`, `relay::event::sliced`, `relay::capture`, `relay::inflow` and `relay::owner`.
 
 #![allow(clippy::unwrap_used, reason = "a broken expectation is how a test fails")]
 

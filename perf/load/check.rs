@@ -3,10 +3,10 @@
 //! Owns, per followed session, the next sequence number expected and the gaps left behind. Knows no socket and no
 //! protocol. A number above the expected one opens a gap; one inside a gap arrived late (out of order, not lost); any
 //! other below the expected one is a double. What is left of the gaps in the end, with what never came behind the last
-//! number seen, is lost, unless the server announced having shed that many: what was seen and what was announced make up
-//! what was published, exactly, and an announcement of more is as false as a loss without one.
-//! Invariant: gaps are ascending, disjoint, below `next`, and at most [`GAPS_MAX`]; what a further gap displaces is
-//! counted as lost at once.
+//! number seen, is lost, unless the server announced having shed that many: what was seen and what was announced make
+//! up what was published, exactly, and an announcement of more is as false as a loss without one. Invariant: gaps are
+//! ascending, disjoint, below `next`, and at most [`GAPS_MAX`]; what a further gap displaces is counted as lost at
+//! once.
 
 use std::ops::Range;
 
@@ -54,8 +54,8 @@ pub(crate) struct Tally {
     pub(crate) duplicated: u64,
     /// Events seen behind a later one of their session.
     pub(crate) out_of_order: u64,
-    /// Events that are not to the last bit what was sent, streams that broke their protocol or ended within a message, and
-    /// events of sessions not asked for.
+    /// Events that are not to the last bit what was sent, streams that broke their protocol or ended within a message,
+    /// and events of sessions not asked for.
     pub(crate) damaged: u64,
     /// Events the server said it left out.
     pub(crate) shed: u64,
@@ -148,8 +148,8 @@ impl Check {
         self.tally.shed += count;
     }
 
-    /// Forgets announcements behind the positions that are resumed from: what they speak of comes again. Returns of how many
-    /// events.
+    /// Forgets announcements behind the positions that are resumed from: what they speak of comes again. Returns of how
+    /// many events.
     pub(crate) fn on_resume(&mut self) -> u64 {
         let behind: u64 = self.sequences.iter().map(Sequence::within).sum();
         let forgotten = self.tally.shed.saturating_sub(self.tally.lost + behind);

@@ -1,9 +1,9 @@
 //! The events of a run: valid AEP events that carry their own account.
 //!
-//! Each bears a *mark* in its data: which run, which session, which sequence number, and when it was meant to be sent; and
-//! it ends in the CRC-32 of everything before. A consumer needs nothing else to tell loss, doubles, order, damage and
-//! latency, so it reads these alone and parses no JSON. Sessions are numbered; one publisher writes one session, hence the
-//! order of arrival at the server is the order of sequence numbers.
+//! Each bears a *mark* in its data: which run, which session, which sequence number, and when it was meant to be sent;
+//! and it ends in the CRC-32 of everything before. A consumer needs nothing else to tell loss, doubles, order, damage
+//! and latency, so it reads these alone and parses no JSON. Sessions are numbered; one publisher writes one session,
+//! hence the order of arrival at the server is the order of sequence numbers.
 
 use memchr::memchr;
 use memchr::memmem::Finder;
@@ -141,8 +141,8 @@ pub(crate) struct Reader {
     name: Finder<'static>,
     /// What the names of its sessions begin with.
     session: String,
-    /// Events found whole, by their checksum: what one consumer received, the next ones receive as well, and comparing with
-    /// it costs less than reading it anew.
+    /// Events found whole, by their checksum: what one consumer received, the next ones receive as well, and comparing
+    /// with it costs less than reading it anew.
     known: Vec<Known>,
 }
 

@@ -228,8 +228,8 @@ impl<'a> Rig<'a> {
         self.common.interrupted.load(Ordering::SeqCst)
     }
 
-    /// Returns once `done`, or when nothing has moved for as long as patience lasts. When the run is interrupted, what is
-    /// under way may still be done within `grace`.
+    /// Returns once `done`, or when nothing has moved for as long as patience lasts. When the run is interrupted, what
+    /// is under way may still be done within `grace`.
     fn watch(
         &self,
         timeline: &mut Timeline,

@@ -1,7 +1,7 @@
 //! The servers that can be loaded, and how each wants to be spoken to.
 //!
-//! Owns requests and their framing: what a consumer opens with, what an emitter opens with, and how a batch of events is
-//! put on the wire. Knows no socket but the one it asks, before any load, whether the right server is there.
+//! Owns requests and their framing: what a consumer opens with, what an emitter opens with, and how a batch of events
+//! is put on the wire. Knows no socket but the one it asks, before any load, whether the right server is there.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs as _};

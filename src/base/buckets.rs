@@ -1,7 +1,7 @@
 //! From what filters pin down to the few that can match: targets by exact value, and by prefix of a dotted name.
 //!
-//! Entries are counted: a target may be inserted under a key several times and stays until removed as often. It evaluates
-//! nothing: who is found is a candidate.
+//! Entries are counted: a target may be inserted under a key several times and stays until removed as often. It
+//! evaluates nothing: who is found is a candidate.
 //!
 //! Invariants: no bucket in a table is empty; buckets ascend by target; memory follows what is entered, downwards too.
 
@@ -33,8 +33,8 @@ pub struct Bucket<T>(Vec<(T, u32)>);
 #[derive(Debug)]
 pub struct Buckets<K, T>(HashMap<K, Bucket<T>>);
 
-/// Buckets by prefix of a dotted name, each with its trailing dot. Ordered, because all stored prefixes of a name lie on one
-/// descending walk whose length hostile names cannot stretch: each step lands on a stored prefix.
+/// Buckets by prefix of a dotted name, each with its trailing dot. Ordered, because all stored prefixes of a name lie
+/// on one descending walk whose length hostile names cannot stretch: each step lands on a stored prefix.
 #[derive(Debug)]
 pub struct PrefixBuckets<T>(BTreeMap<Arc<str>, Bucket<T>>);
 
@@ -186,8 +186,8 @@ impl<T: Copy + Ord> PrefixBuckets<T> {
                 // Step over its dot, so that the next one is shorter.
                 shared -= 1;
             }
-            // What lies between a stored prefix of `name` and `rest` begins with it, `prefix` too: so every one still to
-            // be found is a part of what `prefix` and `rest` share.
+            // What lies between a stored prefix of `name` and `rest` begins with it, `prefix` too: so every one still
+            // to be found is a part of what `prefix` and `rest` share.
             let Some(dot) = rest.as_bytes()[..shared].iter().rposition(|byte| *byte == b'.') else { return };
             rest = rest.get(..=dot).unwrap_or_default();
         }

@@ -1,7 +1,8 @@
-//! What values cost on the heap: budgets count bytes as the allocator and growing containers take them, not as a peer sent
-//! them.
+//! What values cost on the heap: budgets count bytes as the allocator and growing containers take them, not as a peer
+//! sent them.
 //!
-//! Every figure errs upwards: a table counts as if it had just grown, so that what is counted holds whatever the moment.
+//! Every figure errs upwards: a table counts as if it had just grown, so that what is counted holds whatever the
+//! moment.
 
 /// The allocator's own word beside each allocation.
 const HEADER_BYTES: usize = size_of::<usize>();

@@ -1,7 +1,7 @@
 //! For the log: what may happen thousands of times a second and is said once a minute.
 //!
-//! The first time is said at once; from then on it counts, and one line a minute says how often. Shared by threads, each of
-//! which may be the one that says it.
+//! The first time is said at once; from then on it counts, and one line a minute says how often. Shared by threads,
+//! each of which may be the one that says it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;

@@ -1,18 +1,20 @@
 //! A hierarchical timer wheel: keys come back when their deadline has passed.
 //!
-//! Owns the keys and their deadlines; it does not know what they stand for, and is told the time. Its owner sets the tick.
-//! Ground rules:
+//! Owns the keys and their deadlines; it does not know what they stand for, and is told the time. Its owner sets the
+//! tick. Ground rules:
 //!
-//! - A deadline is rounded up to a tick: a key never comes early and, if the owner asks in time, less than one tick late.
-//! - **Entries cannot be cancelled.** Most deadlines of a thing are only ever moved further away, so the owner keeps the
-//!   true deadline, re-checks it when the key comes back and inserts again if it has moved: a stale expiry is a no-op.
-//!   With generational keys the same holds for things that are gone. The owner inserts one entry per thing and purpose,
-//!   so the wheel stays as large as the things are many.
-//! - Insertion is O(1). An entry is touched at most once per level on its way down; an empty slot costs nothing, so a jump of
-//!   the time by hours costs as much as its entries.
+//! - A deadline is rounded up to a tick: a key never comes early and, if the owner asks in time, less than one tick
+//!   late.
+//! - **Entries cannot be cancelled.** Most deadlines of a thing are only ever moved further away, so the owner keeps
+//!   the true deadline, re-checks it when the key comes back and inserts again if it has moved: a stale expiry is a
+//!   no-op. With generational keys the same holds for things that are gone. The owner inserts one entry per thing and
+//!   purpose, so the wheel stays as large as the things are many.
+//! - Insertion is O(1). An entry is touched at most once per level on its way down; an empty slot costs nothing, so a
+//!   jump of the time by hours costs as much as its entries.
 //!
-//! Arithmetic: level `l` has 64 slots, each `64^l` ticks wide. An entry lies on the level of the highest digit (base 64) in
-//! which its tick differs from the present one, in the slot which that digit names. Hence, with `digit(t, l)` the digit:
+//! Arithmetic: level `l` has 64 slots, each `64^l` ticks wide. An entry lies on the level of the highest digit (base
+//! 64) in which its tick differs from the present one, in the slot which that digit names. Hence, with `digit(t, l)`
+//! the digit:
 //! - all entries of a level lie in slots behind `digit(present, l)`, so the lowest occupied slot is the next one;
 //! - every entry of a lower level comes before every entry of a higher one.
 
@@ -21,14 +23,14 @@ use crate::base::time::{Deadline, Now};
 const DIGIT_BITS: u32 = 6;
 const SLOTS: usize = 1 << DIGIT_BITS;
 const LEVELS: usize = 7;
-/// The last tick that the wheel tells apart, 139 years after the start with ticks of a millisecond; later deadlines count
-/// as this one.
+/// The last tick that the wheel tells apart, 139 years after the start with ticks of a millisecond; later deadlines
+/// count as this one.
 const TICK_LAST: u64 = (1 << (DIGIT_BITS * LEVELS as u32)) - 1;
 /// A drained slot keeps room for this many entries; more would let every slot hold on to the memory of its peak.
 const SLOT_ENTRIES_KEPT: usize = 64;
 
-/// See the module. `K` is the owner's name for a timer; `TICK_MS` the resolution in milliseconds, part of the type so that
-/// no deadline costs a division.
+/// See the module. `K` is the owner's name for a timer; `TICK_MS` the resolution in milliseconds, part of the type so
+/// that no deadline costs a division.
 #[derive(Debug)]
 pub struct TimerWheel<K, const TICK_MS: u64> {
     levels: Vec<Level<K>>,
@@ -95,8 +97,8 @@ impl<K: Copy, const TICK_MS: u64> TimerWheel<K, TICK_MS> {
         self.len -= due.len() - first;
     }
 
-    /// When [`Self::advance`] has something to do next. Early where the next entry is far away (its slot has to be spread
-    /// over the lower levels first), never late.
+    /// When [`Self::advance`] has something to do next. Early where the next entry is far away (its slot has to be
+    /// spread over the lower levels first), never late.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Deadline> {
         if !self.due.is_empty() {

@@ -1,11 +1,12 @@
 //! New connections: who of the cores takes them on, and who is turned away.
 //!
-//! Owns the way from the accept queue to a registered [`Connection`]. A place is counted before the core is chosen, so the
-//! limit is exact and two cores do not both see the same gap.
+//! Owns the way from the accept queue to a registered [`Connection`]. A place is counted before the core is chosen, so
+//! the limit is exact and two cores do not both see the same gap.
 //!
-//! A connection that there is no place or descriptor for is a *guest*: it is heard for one request and a moment. What the
-//! service answers even then ([`Service::answers_guests`]) is answered, so that a relay that is full can be watched; anything
-//! else, and who asks for nothing, is turned away. Guests are bounded too: under a rush the eldest goes, never its answer.
+//! A connection that there is no place or descriptor for is a *guest*: it is heard for one request and a moment. What
+//! the service answers even then ([`Service::answers_guests`]) is answered, so that a relay that is full can be
+//! watched; anything else, and who asks for nothing, is turned away. Guests are bounded too: under a rush the eldest
+//! goes, never its answer.
 
 use crossbeam_channel::{Receiver, Sender};
 use mio::net::TcpStream;
@@ -23,8 +24,8 @@ use crate::ops::metrics::ConnectionKind;
 
 /// Connections accepted in one turn.
 const ACCEPTS_MAX: usize = 64;
-/// Guests that are heard, or waited for so that they can read their answer; beyond it the eldest goes. They are more than one
-/// turn accepts.
+/// Guests that are heard, or waited for so that they can read their answer; beyond it the eldest goes. They are more
+/// than one turn accepts.
 const GUESTS_MAX: usize = 256;
 
 /// The way of accepted sockets to cores with fewer of them. Their places are already counted.
@@ -150,8 +151,8 @@ impl<S: Service> Core<S> {
         }
     }
 
-    /// Closes the connection of the first guest. It is read once more, for its request may have come; besides, closing over
-    /// unread input would send a reset, which takes the answer away from some clients.
+    /// Closes the connection of the first guest. It is read once more, for its request may have come; besides, closing
+    /// over unread input would send a reset, which takes the answer away from some clients.
     fn let_go_of_eldest(&mut self) {
         let Some(id) = self.io.guests.pop_front() else { return };
         if let Some(conn) = self.io.connection(id) {

@@ -6,10 +6,10 @@
 //!
 //! Invariants:
 //! - `slices` of a block = the slices of it that write queues hold; its bytes are not touched before that is 0.
-//! - A block changes hands (is cleared or recycled) only in [`Blocks::end_turn`]: a [`Run`] is valid within its turn even if
-//!   nobody queues it. A cleared block gets a new age, so that an old run misses.
-//! - `bytes` = capacities of all blocks in use. It is bounded from outside: when it exceeds the bound, the queues that still
-//!   refer to the oldest blocks copy their rest and give the slices back (`WriteQueue::detach`).
+//! - A block changes hands (is cleared or recycled) only in [`Blocks::end_turn`]: a [`Run`] is valid within its turn
+//!   even if nobody queues it. A cleared block gets a new age, so that an old run misses.
+//! - `bytes` = capacities of all blocks in use. It is bounded from outside: when it exceeds the bound, the queues that
+//!   still refer to the oldest blocks copy their rest and give the slices back (`WriteQueue::detach`).
 
 use crate::engine::service::{LANES, Lane, Run};
 
@@ -135,8 +135,8 @@ impl Blocks {
         }
     }
 
-    /// The age below which every block must be freed so that at most `bytes_max` stay in use: the oldest go first. Blocks
-    /// still open are sealed if they are among them.
+    /// The age below which every block must be freed so that at most `bytes_max` stay in use: the oldest go first.
+    /// Blocks still open are sealed if they are among them.
     pub(super) fn age_to_free(&mut self, bytes_max: usize) -> u64 {
         let mut used: Vec<(u64, usize, u32)> = (0..)
             .zip(&self.blocks)

@@ -1,12 +1,12 @@
 //! One core: a thread, its poll, its connections, its service; and the turn that it does over and over.
 //!
-//! Owns the order of a turn (see the parent module) and the clock: it is read at both ends of a turn, here and nowhere else;
-//! everybody else is handed [`Now`]. The time of day is read where a turn begins; it is told to people, and no deadline
-//! depends on it.
+//! Owns the order of a turn (see the parent module) and the clock: it is read at both ends of a turn, here and nowhere
+//! else; everybody else is handed [`Now`]. The time of day is read where a turn begins; it is told to people, and no
+//! deadline depends on it.
 //!
-//! Invariant: the core does not sleep while anything waits that no event will announce: input or output left over from a
-//! budget, mail, a service with work left. Before it sleeps it raises its flag and looks once more, so that nobody has to
-//! ring for a core that is awake.
+//! Invariant: the core does not sleep while anything waits that no event will announce: input or output left over from
+//! a budget, mail, a service with work left. Before it sleeps it raises its flag and looks once more, so that nobody
+//! has to ring for a core that is awake.
 
 use std::cell::Cell;
 use std::io;
@@ -141,9 +141,9 @@ impl<S: Service> Core<S> {
         }
     }
 
-    /// Reads the clock, before and after every sleep, which was to be no longer than `asleep`. Where far more time has gone by,
-    /// the core stood still: its process was stopped, or waited for memory to come back from disk.
-    /// Answers the time exactly.
+    /// Reads the clock, before and after every sleep, which was to be no longer than `asleep`. Where far more time has
+    /// gone by, the core stood still: its process was stopped, or waited for memory to come back from disk. Answers the
+    /// time exactly.
     fn read_clock(&mut self, asleep: Option<Duration>) -> Duration {
         let before = self.io.now;
         let (now, exactly) = self.clock.read();
@@ -334,7 +334,8 @@ impl<S: Service> Core<S> {
     }
 
     fn take_mail(&mut self, letters: &mut usize) {
-        // What comes meanwhile waits for the next turn: who sends as fast as this core takes would keep it from all else.
+        // What comes meanwhile waits for the next turn: who sends as fast as this core takes would keep it from all
+        // else.
         let mut bags = self.io.mailbox.fanout_bags();
         while let Some(letter) = self.io.mailbox.next_fanout(&mut bags) {
             match letter {

@@ -2,19 +2,19 @@
 //!
 //! Owns the stages of one core; each is entered when the one before is complete, and none is skipped:
 //!
-//! 1. *Sweep*: the accept queue is emptied, the listener closed; what has already come in is read once more. Requests that
-//!    are not served yet are refused, also those that come from now on. Connections without one are kept a moment longer,
-//!    whatever the stage: a request may be on its way, and closing would answer it with a reset.
-//! 2. *Answer*: bodies in flight may come to their end for half of the drain time, as long as they bring something; one that
-//!    stands still is refused at once, for everybody else's goodbye waits for it. Everything taken in is answered. Then this
-//!    core ends its ingest lane.
-//! 3. *Own*: mail of other cores is still admitted, until every core has ended its ingest lane, no work is left and none
-//!    waits for another core's answer, which comes all the same. Then this core ends its fan-out lane.
+//! 1. *Sweep*: the accept queue is emptied, the listener closed; what has already come in is read once more. Requests
+//!    that are not served yet are refused, also those that come from now on. Connections without one are kept a moment
+//!    longer, whatever the stage: a request may be on its way, and closing would answer it with a reset.
+//! 2. *Answer*: bodies in flight may come to their end for half of the drain time, as long as they bring something; one
+//!    that stands still is refused at once, for everybody else's goodbye waits for it. Everything taken in is answered.
+//!    Then this core ends its ingest lane.
+//! 3. *Own*: mail of other cores is still admitted, until every core has ended its ingest lane, no work is left and
+//!    none waits for another core's answer, which comes all the same. Then this core ends its fan-out lane.
 //! 4. *Deliver*: until every core has ended its fan-out lane and no work is left. Then the service says goodbye, to
 //!    some in each turn, so that everyone's time to leave begins when it is told.
-//! 5. *Leave*: queues are written, peers have their time to close, be it beyond the drain time. The core is done when its last
-//!    connection is over. A drain has failed that has not come here within the drain time, or where somebody goes on reading
-//!    for longer than that.
+//! 5. *Leave*: queues are written, peers have their time to close, be it beyond the drain time. The core is done when
+//!    its last connection is over. A drain has failed that has not come here within the drain time, or where somebody
+//!    goes on reading for longer than that.
 //!
 //! A service's part is in [`Service`]: no request and no message is handed over after the beginning, bodies apart.
 
@@ -32,10 +32,11 @@ use crate::limits::CLOSE_TIME;
 /// How often a draining core looks at what it waits for, where no event would tell it.
 pub(super) const LOOK: Duration = Duration::from_millis(5);
 
-/// The part of the drain time for which connections without a request are kept, so that one on its way is refused and not
-/// cut off; and in which a request that has begun has to bring something.
+/// The part of the drain time for which connections without a request are kept, so that one on its way is refused and
+/// not cut off; and in which a request that has begun has to bring something.
 const IDLE_SHARE: u32 = 50;
-/// How long peers have from the goodbye on at the least: to be told, to answer, and for this core to see that they do not.
+/// How long peers have from the goodbye on at the least: to be told, to answer, and for this core to see that they do
+/// not.
 const LEAVE_TIME: Duration = CLOSE_TIME.saturating_add(Duration::from_millis(500));
 
 /// How a core, or all of them, came to an end.
@@ -215,8 +216,8 @@ impl<S: Service> Core<S> {
         }
     }
 
-    /// Refuses requests that have not come in whole and have brought nothing since the last look, if that is due. What has
-    /// arrived and was not read yet counts as brought.
+    /// Refuses requests that have not come in whole and have brought nothing since the last look, if that is due. What
+    /// has arrived and was not read yet counts as brought.
     fn refuse_standing(&mut self) {
         let now = self.io.now;
         let Some(drain) = self.drain.as_mut().filter(|drain| drain.look_at.is_due(now)) else { return };

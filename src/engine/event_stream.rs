@@ -1,10 +1,10 @@
 //! The event-stream half of a connection: heartbeats, and how its body is delimited (contract §4). Sans-IO.
 //!
-//! Owns the framing and when something was last sent. What a client sends on an event stream is read past; this half only
-//! counts it, so that nobody can keep a core busy for ever that way.
+//! Owns the framing and when something was last sent. What a client sends on an event stream is read past; this half
+//! only counts it, so that nobody can keep a core busy for ever that way.
 //!
-//! A client that has ended its side may read on, or be gone altogether: the same packet says both. What is written next tells,
-//! for whoever is gone answers it with a reset; so a silent stream is sent a heartbeat at once.
+//! A client that has ended its side may read on, or be gone altogether: the same packet says both. What is written next
+//! tells, for whoever is gone answers it with a reset; so a silent stream is sent a heartbeat at once.
 //!
 //! A delivery stores its time and no more: the deadline of the heartbeat is looked at when it comes, and moved on then.
 
@@ -68,8 +68,8 @@ impl EventStream {
         self.sent_at.after(self.heartbeat_interval)
     }
 
-    /// That time has come: appends a heartbeat to `out` if it is due. With bytes still queued (`idle` false) the stream is not
-    /// silent, its client is slow: nothing is added, and the silence begins now at the earliest.
+    /// That time has come: appends a heartbeat to `out` if it is due. With bytes still queued (`idle` false) the stream
+    /// is not silent, its client is slow: nothing is added, and the silence begins now at the earliest.
     pub(super) fn on_deadline(&mut self, now: Now, idle: bool, out: &mut Vec<u8>) {
         if self.deadline().is_due(now) {
             if idle {
@@ -79,7 +79,8 @@ impl EventStream {
         }
     }
 
-    /// The client has ended its side: appends a heartbeat to `out`, once, unless bytes are on their way anyway (`idle` false).
+    /// The client has ended its side: appends a heartbeat to `out`, once, unless bytes are on their way anyway (`idle`
+    /// false).
     pub(super) fn on_client_end(&mut self, now: Now, idle: bool, out: &mut Vec<u8>) {
         if !std::mem::replace(&mut self.probed, true) && idle {
             self.framing.encode(out, self.heartbeat);

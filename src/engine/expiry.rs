@@ -1,12 +1,13 @@
 //! Deadlines that have come: what each means depends on what its connection waits for.
 //!
-//! Owns the table from state to consequence. A connection has one deadline of the engine's and one alarm of the service's;
-//! the wheel brings it back for the earlier, and an entry that has become pointless is told by `armed`.
+//! Owns the table from state to consequence. A connection has one deadline of the engine's and one alarm of the
+//! service's; the wheel brings it back for the earlier, and an entry that has become pointless is told by `armed`.
 //!
-//! - A connection whose deadline has come is read and written before it is judged: while the process was stopped, or busy,
-//!   what it was waited for may have arrived, or room in its socket. It is judged behind its next turn, however many others
-//!   come before it; and if that leaves more to be read or written, behind a further one, up to [`TURNS_MAX`], so that nobody
-//!   puts its deadline off by going on. With whom nothing can be done it is judged at once.
+//! - A connection whose deadline has come is read and written before it is judged: while the process was stopped, or
+//!   busy, what it was waited for may have arrived, or room in its socket. It is judged behind its next turn, however
+//!   many others come before it; and if that leaves more to be read or written, behind a further one, up to
+//!   [`TURNS_MAX`], so that nobody puts its deadline off by going on. With whom nothing can be done it is judged at
+//!   once.
 //! - The peer of a WebSocket is not blamed for the time in which the core itself stood still (`Io::awake_since`).
 
 use crate::engine::connection::{Connection, Half, NEVER, Phase};
@@ -16,8 +17,8 @@ use crate::engine::service::{ConnId, Ending, HttpFault, Service, Work};
 use crate::engine::websocket::Silence;
 use crate::limits::CLOSE_TIME;
 
-/// Turns of a connection before it is judged, if it has that much to read or write: 16 MiB of input, which is more than the
-/// kernel holds for it, and than any head or first message may have.
+/// Turns of a connection before it is judged, if it has that much to read or write: 16 MiB of input, which is more than
+/// the kernel holds for it, and than any head or first message may have.
 const TURNS_MAX: usize = 64;
 
 /// A connection whose deadline has come.
@@ -86,8 +87,8 @@ impl<S: Service> Core<S> {
         if matches!((conn.phase, &conn.half), (Phase::Open, Half::EventStream(_))) {
             return false;
         }
-        // Its edges may be behind others that have not been noted yet. Who sent nothing is not served: that would count as
-        // waiting for memory.
+        // Its edges may be behind others that have not been noted yet. Who sent nothing is not served: that would count
+        // as waiting for memory.
         conn.flags.readable = conn.flags.readable || conn.socket.has_input();
         conn.flags.unread = true;
         self.io.schedule_input(id);

@@ -2,11 +2,11 @@
 //!
 //! Owns how bytes get from blocks to a socket in as few calls and copies as possible. It does not know what they are.
 //!
-//! - A queue that lies in one part is written with a single `write`. Several parts go out through one gathering call, where
-//!   parts under [`COPY_BYTES_MAX`] are copied together first: at that size an iovec costs more than the copy.
+//! - A queue that lies in one part is written with a single `write`. Several parts go out through one gathering call,
+//!   where parts under [`COPY_BYTES_MAX`] are copied together first: at that size an iovec costs more than the copy.
 //! - A consumer whose turn it is takes everything that is ready for it, so a busy core coalesces by itself.
-//! - The budget counts calls and bytes instead of time: the clock is read once per turn. When it is used up the rest stays on
-//!   its list, in order, and the next turn begins without sleeping.
+//! - The budget counts calls and bytes instead of time: the clock is read once per turn. When it is used up the rest
+//!   stays on its list, in order, and the next turn begins without sleeping.
 //! - A socket that did not take everything is full; nothing more is tried before its next edge.
 
 use std::collections::VecDeque;

@@ -1,16 +1,18 @@
 //! The HTTP half of a connection: bytes in, requests and bodies out. Sans-IO.
 //!
-//! Owns where a connection stands between two requests and how the present request is to be answered. It knows no socket, no
-//! service and no clock; its driver (`input.rs`) calls the service, sends what is due and keeps the deadlines.
+//! Owns where a connection stands between two requests and how the present request is to be answered. It knows no
+//! socket, no service and no clock; its driver (`input.rs`) calls the service, sends what is due and keeps the
+//! deadlines.
 //!
 //! ```text
 //! Head ──request──▶ Answer ──read_body──▶ Body ──complete──▶ Answer ──answer──▶ Head
 //!                     └──────answer, content unread──────▶ Discard ──complete──┘
 //! ```
-//! - One request at a time: in `Answer` nothing is read, so answers leave in order and pipelined input is bounded by what
-//!   one read brings.
+//! - One request at a time: in `Answer` nothing is read, so answers leave in order and pipelined input is bounded by
+//!   what one read brings.
 //! - `answer` succeeds exactly once per request: in `Answer` only.
-//! - Content is discarded only if it ends within [`DISCARD_BYTES_MAX`]; otherwise the connection closes behind the answer.
+//! - Content is discarded only if it ends within [`DISCARD_BYTES_MAX`]; otherwise the connection closes behind the
+//!   answer.
 
 use std::time::Duration;
 
@@ -107,7 +109,8 @@ pub(super) enum Waiting {
 }
 
 impl Http {
-    /// Decodes on, up to the next thing to do. Answers how many bytes were used up; the rest is to come again, with more.
+    /// Decodes on, up to the next thing to do. Answers how many bytes were used up; the rest is to come again, with
+    /// more.
     pub(super) fn next<'a>(&mut self, input: &'a [u8], limits: &Limits) -> (usize, Step<'a>) {
         match &mut self.state {
             State::Head => self.next_head(input, limits),
@@ -162,8 +165,8 @@ impl Http {
         matches!(&self.state, State::Answer(Exchange { heard: true, .. }))
     }
 
-    /// The content of the present request is wanted, and has that much time. Answers whether the client waits to be asked for
-    /// it.
+    /// The content of the present request is wanted, and has that much time. Answers whether the client waits to be
+    /// asked for it.
     ///
     /// # Errors
     /// It is over `bytes_max`, as its length tells.
@@ -204,15 +207,15 @@ impl Http {
         }
     }
 
-    /// The answer is going out now: how it is to be written, `keep_alive` telling whether the connection stays, and under which
-    /// terms. None if no request awaits one.
+    /// The answer is going out now: how it is to be written, `keep_alive` telling whether the connection stays, and
+    /// under which terms. None if no request awaits one.
     pub(super) fn answer(&mut self, close: bool) -> Option<(ReplyTo, Option<Terms>)> {
         if !matches!(self.state, State::Answer(_)) {
             return None;
         }
         let State::Answer(exchange) = std::mem::take(&mut self.state) else { return None };
-        // Whoever awaits `100 Continue` may or may not send the content after a final answer (RFC 9110 §10.1.1): where the
-        // next request begins cannot be known.
+        // Whoever awaits `100 Continue` may or may not send the content after a final answer (RFC 9110 §10.1.1): where
+        // the next request begins cannot be known.
         let readable = match exchange.unread {
             Framing::None => true,
             Framing::Length(length) => !exchange.expect_continue && length <= DISCARD_BYTES_MAX as u64,

@@ -1,10 +1,10 @@
 //! Reading connections, and handing what they bring to the service.
 //!
-//! Owns the order of things on the way in: the room for what comes (`receiving.rs`), the read, the half that decodes, the call of the service, the
-//! deadline that follows. Decoding itself is the halves' business.
+//! Owns the order of things on the way in: the room for what comes (`receiving.rs`), the read, the half that decodes,
+//! the call of the service, the deadline that follows. Decoding itself is the halves' business.
 //!
-//! - The read buffer belongs to the core; what a connection cannot use is copied into a [`Leftover`] of its own: the part of a
-//!   head that has come, or what lies behind a message after which the service parked the connection.
+//! - The read buffer belongs to the core; what a connection cannot use is copied into a [`Leftover`] of its own: the
+//!   part of a head that has come, or what lies behind a message after which the service parked the connection.
 //! - Input is used in order: an unread leftover comes before the next read, and a connection that may not be read
 //!   ([`Connection::takes_input`]) is left alone; its readiness is remembered.
 //! - A connection gets [`CONNECTION_BYTES_MAX`] of a turn, all together [`TURN_BYTES_MAX`]; the rest stays on the list.
@@ -87,7 +87,8 @@ impl<S: Service> Core<S> {
             match conn.socket.read(buffer) {
                 Ok(Received::Bytes(bytes)) => {
                     read += bytes;
-                    // A short read has emptied the socket, unless the peer's end is still to be read; then no edge comes.
+                    // A short read has emptied the socket, unless the peer's end is still to be read; then no edge
+                    // comes.
                     conn.flags.readable = bytes == buffer.len() || conn.flags.peer_ended;
                     let input = buffer.get_mut(..bytes).unwrap_or_default();
                     self.on_bytes(id, input);
@@ -336,8 +337,8 @@ impl<S: Service> Core<S> {
         }
     }
 
-    /// A stream's client that has ended its side is served on until a write meets a reset, or nobody: either comes back here as
-    /// another end.
+    /// A stream's client that has ended its side is served on until a write meets a reset, or nobody: either comes back
+    /// here as another end.
     fn on_event_stream_client_end(&mut self, id: ConnId) {
         let now = self.io.now;
         let mut probe = std::mem::take(&mut self.replies);

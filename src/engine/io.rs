@@ -1,8 +1,8 @@
 //! A core's connections, and the means to act on them.
 //!
-//! Owns everything of a core but its service and its poll, so that the service can be called with it. Nothing here calls the
-//! service back: what it has to hear of (drained queues, connections that are over) is put on a list, and `core.rs` tells
-//! it between calls.
+//! Owns everything of a core but its service and its poll, so that the service can be called with it. Nothing here
+//! calls the service back: what it has to hear of (drained queues, connections that are over) is put on a list, and
+//! `core.rs` tells it between calls.
 //!
 //! - Lists hold [`ConnId`]s and may name connections that are gone; a flag in the connection keeps it on a list once.
 //! - Every connection with bytes queued is on a flush list, or its socket is full and it is on `lagging`.
@@ -279,8 +279,8 @@ impl<M: Mail> Io<M> {
         }
     }
 
-    /// Writes the one answer to a fresh connection that cannot be heard, here and now. Whether it was taken: a socket that has
-    /// taken nothing yet takes it whole, unless it is broken.
+    /// Writes the one answer to a fresh connection that cannot be heard, here and now. Whether it was taken: a socket
+    /// that has taken nothing yet takes it whole, unless it is broken.
     pub(super) fn write_refusal(&mut self, socket: &mut Socket, terms: &Terms, response: &Response) -> bool {
         self.scratch.clear();
         let fields = [self.answered(Some(terms), response.status), &response.fields];
@@ -349,7 +349,8 @@ impl<M: Mail> Io<M> {
         let Some(conn) = self.connections.get(id.slot, id.generation) else { return };
         let farewell = match conn.half {
             _ if !conn.flags.counted => Farewell::strict(CLOSE_TIME),
-            // A client that is still sending a request which was refused gets longer: it may read our answer only afterwards.
+            // A client that is still sending a request which was refused gets longer: it may read our answer only
+            // afterwards.
             Half::Http(_) if !self.draining => Farewell::new(DISCARD_TIME),
             _ => Farewell::new(CLOSE_TIME),
         };
@@ -397,8 +398,8 @@ impl<M: Mail> Io<M> {
     }
 }
 
-/// What a connection holds of requests and messages that are not complete has changed: the process's count and the core's metric
-/// follow.
+/// What a connection holds of requests and messages that are not complete has changed: the process's count and the
+/// core's metric follow.
 pub(super) fn count_receiving(process: &Process, metrics: &CoreMetrics, before: usize, now: usize) {
     process.count_receiving(before, now);
     metrics.receiving_bytes.raise(now.saturating_sub(before) as u64);

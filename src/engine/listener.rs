@@ -2,13 +2,14 @@
 //!
 //! Owns the listener of one core and the descriptors held in reserve. It does not know what becomes of a connection.
 //!
-//! - Who holds the port is found out by a bind *without* `SO_REUSEPORT`: with it a second process would silently get half of
-//!   the clients. This first socket never listens and stays bound until all listeners do, so the port (a free one, for port
-//!   0) cannot be lost in between.
+//! - Who holds the port is found out by a bind *without* `SO_REUSEPORT`: with it a second process would silently get
+//!   half of the clients. This first socket never listens and stays bound until all listeners do, so the port (a free
+//!   one, for port 0) cannot be lost in between.
 //! - Readiness is edge-triggered: [`Acceptor::accept`] is called until it has nothing, or again in the next turn.
-//! - Out of descriptors, no edge comes when one is free again: accepting is tried again by time. Meanwhile a client is not
-//!   left hanging: a descriptor of the reserve is given up, and the client accepted on it as a guest (`accept.rs`). What is given up the other
-//!   cores may take for connections that stay; so the last one is lent for a moment only, and nobody waits for another's end.
+//! - Out of descriptors, no edge comes when one is free again: accepting is tried again by time. Meanwhile a client is
+//!   not left hanging: a descriptor of the reserve is given up, and the client accepted on it as a guest (`accept.rs`).
+//!   What is given up the other cores may take for connections that stay; so the last one is lent for a moment only,
+//!   and nobody waits for another's end.
 
 use std::fs::File;
 use std::io;
@@ -50,8 +51,8 @@ pub(super) fn bind(address: SocketAddr, cores: usize) -> io::Result<(SocketAddr,
 #[cfg(target_os = "linux")]
 const UNSENT_BYTES_MAX: u32 = 256 << 10;
 
-/// A bound socket. `SO_REUSEADDR` lets a restart take the port although old connections of it are still in TIME_WAIT; it does
-/// not share the port with a listener.
+/// A bound socket. `SO_REUSEADDR` lets a restart take the port although old connections of it are still in TIME_WAIT;
+/// it does not share the port with a listener.
 fn bound(address: SocketAddr, shared: bool) -> io::Result<Socket> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     socket.set_reuse_address(true)?;
@@ -61,8 +62,8 @@ fn bound(address: SocketAddr, shared: bool) -> io::Result<Socket> {
     // Accepted sockets inherit both.
     #[cfg(target_os = "linux")]
     {
-        // A full socket reports room in small steps, so that a reader that reads is seen to, and a slow one keeps its backlog
-        // here, where it is counted, and not in megabytes of kernel memory.
+        // A full socket reports room in small steps, so that a reader that reads is seen to, and a slow one keeps its
+        // backlog here, where it is counted, and not in megabytes of kernel memory.
         socket.set_tcp_notsent_lowat(UNSENT_BYTES_MAX)?;
         // Who vanishes without a word fails its connection. The kernel's own patience is a quarter of an hour.
         socket.set_tcp_user_timeout(Some(PEER_SILENCE_MAX))?;
@@ -90,7 +91,8 @@ pub(super) enum Accepted {
     Connection(TcpStream),
     /// A connection on a descriptor of the reserve, which it has to give back soon.
     WithoutDescriptor(TcpStream),
-    /// A connection on the last one: it, or another that has one of the reserve, is closed now, then [`Acceptor::refill`].
+    /// A connection on the last one: it, or another that has one of the reserve, is closed now, then
+    /// [`Acceptor::refill`].
     OnLastDescriptor(TcpStream),
     /// None for now.
     Nothing,

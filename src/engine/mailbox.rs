@@ -1,20 +1,22 @@
 //! Mail between cores: two lanes, one bag per destination and turn.
 //!
-//! Owns the channels, the bags being filled and the depth of every lane; it does not know what mail means. Ground rules:
+//! Owns the channels, the bags being filled and the depth of every lane; it does not know what mail means. Ground
+//! rules:
 //!
-//! - *Ingest* (core → owner) comes only from sockets: who sends it has asked for [`Mailbox::ingest_bytes`], and parks the
-//!   socket when these are too many. *Fan-out* (owner → core) ends in write queues and never waits. So no two cores can wait for
-//!   each other.
-//! - Mail of one lane between two cores keeps its order: bags are filled in order and a channel is a queue. A core's mail to
-//!   itself takes the same way.
-//! - Depth in bytes counts from the moment mail is sent (also while its bag is being filled) to the moment it is taken out,
-//!   with the weight it had when it was sent.
-//! - Ingest mail of a group that the service does not take now is laid aside, so that it holds up no other group's; it still
-//!   counts, so that its own senders wait. An end may overtake what is laid aside: a drain waits for that by itself.
-//! - A lane ends once, with [`Mailbox::end_ingest`] or [`Mailbox::end_fanout`]. Behind that come only answers to cores that wait
-//!   for them.
-//! - Only a sleeping core is woken: the sleeper raises its flag, looks once more into its lanes and only then polls; the
-//!   sender fills the lane first and looks at the flag then. With a fence on both sides one of them sees the other.
+//! - *Ingest* (core → owner) comes only from sockets: who sends it has asked for [`Mailbox::ingest_bytes`], and parks
+//!   the socket when these are too many. *Fan-out* (owner → core) ends in write queues and never waits. So no two cores
+//!   can wait for each other.
+//! - Mail of one lane between two cores keeps its order: bags are filled in order and a channel is a queue. A core's
+//!   mail to itself takes the same way.
+//! - Depth in bytes counts from the moment mail is sent (also while its bag is being filled) to the moment it is taken
+//!   out, with the weight it had when it was sent.
+//! - Ingest mail of a group that the service does not take now is laid aside, so that it holds up no other group's; it
+//!   still counts, so that its own senders wait. An end may overtake what is laid aside: a drain waits for that by
+//!   itself.
+//! - A lane ends once, with [`Mailbox::end_ingest`] or [`Mailbox::end_fanout`]. Behind that come only answers to cores
+//!   that wait for them.
+//! - Only a sleeping core is woken: the sleeper raises its flag, looks once more into its lanes and only then polls;
+//!   the sender fills the lane first and looks at the flag then. With a fence on both sides one of them sees the other.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -141,8 +143,8 @@ pub(super) enum Bag<M> {
 /// Into one lane of each core.
 pub(super) type Senders<M> = Arc<[Sender<Bag<M>>]>;
 
-/// A mailbox for each bell's core, all connected with each other; and a poster for threads that are no cores, which have room for
-/// so many bytes in each ingest lane.
+/// A mailbox for each bell's core, all connected with each other; and a poster for threads that are no cores, which
+/// have room for so many bytes in each ingest lane.
 pub(super) fn mailboxes<M: Mail>(bells: &Arc<[Bell]>, ingest_bytes_max: usize) -> (Vec<Mailbox<M>>, Poster<M>) {
     let (to_ingest, ingest) = lanes(bells.len());
     let (to_fanout, fanout) = lanes(bells.len());
@@ -191,8 +193,8 @@ impl<M: Mail> Mailbox<M> {
         }
     }
 
-    /// Bytes of fan-out mail of that group before the core that has most of it. Senders ask themselves: a core in the middle of a
-    /// long turn cannot tell.
+    /// Bytes of fan-out mail of that group before the core that has most of it. Senders ask themselves: a core in the
+    /// middle of a long turn cannot tell.
     pub(super) fn most_fanout_bytes(&self, group: Group) -> usize {
         let bytes = |bell: &Bell| bell.fanout_bytes[group.index()].load(Ordering::Relaxed);
         self.bells.iter().map(bytes).max().unwrap_or(0)

@@ -1,33 +1,36 @@
 //! The event loop: the only code that knows `mio`.
 //!
-//! One core is one thread with a poll, a listener, connections, a timer wheel, a mailbox and a [`Service`]. Cores share a few
-//! counts (`process.rs`) and send each other mail (`mailbox.rs`); there is no lock. What stands above sees [`service`] alone.
+//! One core is one thread with a poll, a listener, connections, a timer wheel, a mailbox and a [`Service`]. Cores share
+//! a few counts (`process.rs`) and send each other mail (`mailbox.rs`); there is no lock. What stands above sees
+//! [`service`] alone.
 //!
 //! # A turn
 //!
 //! 1. *Poll*, and read the clock before and behind it. Edges are remembered in the connections they belong to.
 //! 2. *Accept*, within a budget; a core that has many more connections than another hands them over.
 //! 3. *Expire*: find the deadlines and alarms that have come.
-//! 4. *Read* connections with input, within a budget each and together; decoded requests and messages go to the service.
+//! 4. *Read* connections with input, within a budget each and together; decoded requests and messages go to the
+//!    service.
 //! 5. *Mail*: bags filled so far leave; the fan-out lane is emptied, the ingest lane within a budget.
 //! 6. *Work*: [`Service::on_turn`]. Where it sent its own core mail and has no work left, 5 and 6 happen again, so
 //!    that with one core an event goes from its socket to all write queues within one turn.
-//! 7. *Flush*: answers first, then consumers in turn, within a budget; each takes all that is ready for it. Only now are those
-//!    judged whose deadline has come, by what they have brought and taken.
-//! 8. *Bounds*: backlogs, delivery blocks, whether publishers have to wait; then blocks nobody refers to are free again.
+//! 7. *Flush*: answers first, then consumers in turn, within a budget; each takes all that is ready for it. Only now
+//!    are those judged whose deadline has come, by what they have brought and taken.
+//! 8. *Bounds*: backlogs, delivery blocks, whether publishers have to wait; then blocks nobody refers to are free
+//!    again.
 //!
-//! No step holds the core for more than some milliseconds, whatever a peer sent: each has a budget of what it looks at, and so
-//! has the service. `turn_seconds` of the metrics tells how long turns take.
+//! No step holds the core for more than some milliseconds, whatever a peer sent: each has a budget of what it looks at,
+//! and so has the service. `turn_seconds` of the metrics tells how long turns take.
 //!
-//! What a budget leaves over stays on a list, and then the next poll does not sleep. So an idle core adds no delay, and a busy
-//! one coalesces by itself.
+//! What a budget leaves over stays on a list, and then the next poll does not sleep. So an idle core adds no delay, and
+//! a busy one coalesces by itself.
 //!
 //! # Where to read on
 //!
-//! `core.rs` has the turn; `input.rs` and `flush.rs` the two directions; `http.rs`, `websocket.rs` and `event_stream.rs` what
-//! connections speak, without sockets; `blocks.rs` and `write_queue.rs` how one copy of an event reaches a thousand
-//! consumers; `post.rs` how other threads send mail; `receiving.rs` who may send how much, and how slowly; `pacing.rs` who has
-//! to wait for whom; `drain.rs` the end.
+//! `core.rs` has the turn; `input.rs` and `flush.rs` the two directions; `http.rs`, `websocket.rs` and
+//! `event_stream.rs` what connections speak, without sockets; `blocks.rs` and `write_queue.rs` how one copy of an event
+//! reaches a thousand consumers; `post.rs` how other threads send mail; `receiving.rs` who may send how much, and how
+//! slowly; `pacing.rs` who has to wait for whom; `drain.rs` the end.
 
 mod accept;
 mod blocks;

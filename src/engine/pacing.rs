@@ -1,10 +1,10 @@
 //! Which publishers have to wait: a core publishes that it is *in debt* while it is behind with consumers that do read
 //! (contract §9: a consumer that reads is never cut because the relay itself is behind).
 //!
-//! All of this is per pace group: no consumer of one makes a publisher of another wait. Owns that judgement, for those who
-//! publish much and for those who publish little; who is which, and how they wait, is the service's business
-//! ([`Outbox::admits`]). Of every measure those who publish much may use one part, and the rest is kept for those who publish
-//! little: so they find room however much the others bring.
+//! All of this is per pace group: no consumer of one makes a publisher of another wait. Owns that judgement, for those
+//! who publish much and for those who publish little; who is which, and how they wait, is the service's business
+//! ([`Outbox::admits`]). Of every measure those who publish much may use one part, and the rest is kept for those who
+//! publish little: so they find room however much the others bring.
 //!
 //! | measure | who publishes much waits | everybody waits |
 //! |---|---|---|
@@ -14,12 +14,13 @@
 //! | fan-out mail of the group before some core | half of [`fanout_bytes_max`] | all of it |
 //! | what the core's service holds back | as it says ([`Service::admits`]) | as it says |
 //!
-//! A consumer needs time while its socket is full, its queue is over a quarter of its bound, and the socket took something
-//! within [`GRACE`], and it was caught up within [`PATIENCE`]: what may be admitted in that time is less than what is left of
-//! the queue. So a burst waits for a reader that reads, while one that does not read costs a steady flow nothing.
+//! A consumer needs time while its socket is full, its queue is over a quarter of its bound, and the socket took
+//! something within [`GRACE`], and it was caught up within [`PATIENCE`]: what may be admitted in that time is less than
+//! what is left of the queue. So a burst waits for a reader that reads, while one that does not read costs a steady
+//! flow nothing.
 //!
-//! Who sends looks at the fan-out mail for himself, because a core in the middle of a long turn cannot tell. The rest costs
-//! one look per heavy connection and turn, and nothing while there is none.
+//! Who sends looks at the fan-out mail for himself, because a core in the middle of a long turn cannot tell. The rest
+//! costs one look per heavy connection and turn, and nothing while there is none.
 //!
 //! [`Outbox::admits`]: crate::engine::service::Outbox::admits
 //! [`Service::admits`]: crate::engine::service::Service::admits

@@ -1,12 +1,12 @@
 //! Mail from a thread that is no core: what it has done is told to the cores that wait for it.
 //!
-//! The lanes are those of the cores, and so are their rules: *ingest* asks for room first and holds its sender up where there
-//! is none, *fan-out* never waits. Sending never blocks, and wakes a core that sleeps.
+//! The lanes are those of the cores, and so are their rules: *ingest* asks for room first and holds its sender up where
+//! there is none, *fan-out* never waits. Sending never blocks, and wakes a core that sleeps.
 //!
-//! Invariants: mail of one thread to one core keeps its order within a lane; there is none between lanes, nor between threads,
-//! also where their posters are clones of one another. Lanes know no end of such a thread: during a drain it is waited for
-//! only by a service that is not quiescent before its mail has come. What a core has not taken when it ends, and what comes
-//! later, is dropped; who waits for its room is let go.
+//! Invariants: mail of one thread to one core keeps its order within a lane; there is none between lanes, nor between
+//! threads, also where their posters are clones of one another. Lanes know no end of such a thread: during a drain it
+//! is waited for only by a service that is not quiescent before its mail has come. What a core has not taken when it
+//! ends, and what comes later, is dropped; who waits for its room is let go.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -20,8 +20,8 @@ use crate::limits::{BORROWERS_MAX, CORES_MAX, FAVOUR_BYTES_PER_SECOND_MIN, FAVOU
 /// A core hands accepted sockets over when it has this many connections more than the smallest.
 const IMBALANCE_MAX: usize = 8;
 
-/// How long a core leaves the favour that one of its connections had to the other cores, which look for it every millisecond:
-/// a core that knows first would otherwise keep it for its own.
+/// How long a core leaves the favour that one of its connections had to the other cores, which look for it every
+/// millisecond: a core that knows first would otherwise keep it for its own.
 const FAVOUR_REST_MS: u64 = 2;
 
 /// See the module.
@@ -124,8 +124,8 @@ impl Process {
         self.draining.load(Ordering::Acquire)
     }
 
-    /// Counts a new connection for the core that shall have it, which is `here` unless that core has too many: then the one
-    /// with the fewest. None if the process has its maximum.
+    /// Counts a new connection for the core that shall have it, which is `here` unless that core has too many: then the
+    /// one with the fewest. None if the process has its maximum.
     pub(super) fn place(&self, here: CoreId) -> Option<CoreId> {
         if self.connections.fetch_add(1, Ordering::Relaxed) >= self.limits.connections_max {
             self.connections.fetch_sub(1, Ordering::Relaxed);
@@ -186,8 +186,8 @@ impl Process {
         count(&self.borrowers, before.into(), now.into());
     }
 
-    /// Whether who is favoured needs what this connection has borrowed. Asked for one connection that then gives it back: the
-    /// favoured one asks again if that is not enough.
+    /// Whether who is favoured needs what this connection has borrowed. Asked for one connection that then gives it
+    /// back: the favoured one asks again if that is not enough.
     pub(super) fn takes_back(&self, favour: Favour) -> bool {
         !self.is_favoured(favour) && self.wants_back.swap(false, Ordering::Relaxed)
     }
@@ -196,8 +196,8 @@ impl Process {
         self.favoured.load(Ordering::Relaxed) == favour.0
     }
 
-    /// Takes the favour if its holder has let it go, or has not kept it by what it brought. Two cores that meet here may both
-    /// think for one read that it is theirs; then it is the later one's.
+    /// Takes the favour if its holder has let it go, or has not kept it by what it brought. Two cores that meet here
+    /// may both think for one read that it is theirs; then it is the later one's.
     fn take_favour(&self, favour: Favour, now: Now) -> bool {
         let holder = Favour(self.favoured.load(Ordering::Relaxed));
         let rest = if holder.core() == favour.core() { FAVOUR_REST_MS } else { 0 };
@@ -213,8 +213,8 @@ impl Process {
         self.favoured.compare_exchange(from.0, to.0, Ordering::Relaxed, Ordering::Relaxed).is_ok()
     }
 
-    /// The connection has brought bytes. If it is favoured they keep the favour for as long as they may take at the least
-    /// rate, [`FAVOUR_TIME`] from now at most.
+    /// The connection has brought bytes. If it is favoured they keep the favour for as long as they may take at the
+    /// least rate, [`FAVOUR_TIME`] from now at most.
     pub(super) fn extend_favour(&self, favour: Favour, bytes: usize, now: Now) {
         if self.is_favoured(favour) {
             let earned_ms = bytes * 1000 / FAVOUR_BYTES_PER_SECOND_MIN;
@@ -244,8 +244,8 @@ impl Process {
         self.backlog_bytes.load(Ordering::Relaxed) > self.limits.backlog_bytes_max
     }
 
-    /// Publishes the core's largest backlog. While all together are over their bound, answers whether it is this core that has
-    /// the largest of all; otherwise wakes the one that has, so that it finds out.
+    /// Publishes the core's largest backlog. While all together are over their bound, answers whether it is this core
+    /// that has the largest of all; otherwise wakes the one that has, so that it finds out.
     pub(super) fn has_largest_backlog(&self, core: CoreId, bytes: usize) -> bool {
         if let Some(load) = self.load(core) {
             load.largest_backlog_bytes.store(bytes, Ordering::Relaxed);

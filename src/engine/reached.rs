@@ -1,4 +1,5 @@
-//! The limits of the process by which clients are turned away or cut: that one is reached is logged, once a minute each.
+//! The limits of the process by which clients are turned away or cut: that one is reached is logged, once a minute
+//! each.
 
 use tracing::warn;
 

@@ -1,22 +1,24 @@
-//! Who may read on while the bodies and messages under way are more than memory is set aside for, who waits, and for how long.
+//! Who may read on while the bodies and messages under way are more than memory is set aside for, who waits, and for
+//! how long.
 //!
-//! Counted is what connections hold of heads, bodies and messages that are not complete, over all cores (`process.rs`). While
-//! that is below its bound, everybody is read. At the bound
+//! Counted is what connections hold of heads, bodies and messages that are not complete, over all cores (`process.rs`).
+//! While that is below its bound, everybody is read. At the bound
 //!
-//! - the first [`RECEIVE_BYTES_FREE`] of a head, body or message are read all the same, a few at a time. So requests, WebSockets
-//!   between messages, and small bodies and messages never wait for what others receive;
-//! - one connection of the process, the *favoured* one, is read on: without it all could wait for each other. What it brings
-//!   is borrowed. It has the favour until it is complete or brings less than
-//!   [`FAVOUR_BYTES_PER_SECOND_MIN`] while others wait: then one of these takes it over. [`BORROWERS_MAX`] may hold what they have
-//!   borrowed; if the favoured one needs more, one who has lost the favour is refused;
+//! - the first [`RECEIVE_BYTES_FREE`] of a head, body or message are read all the same, a few at a time. So requests,
+//!   WebSockets between messages, and small bodies and messages never wait for what others receive;
+//! - one connection of the process, the *favoured* one, is read on: without it all could wait for each other. What it
+//!   brings is borrowed. It has the favour until it is complete or brings less than [`FAVOUR_BYTES_PER_SECOND_MIN`]
+//!   while others wait: then one of these takes it over. [`BORROWERS_MAX`] may hold what they have borrowed; if the
+//!   favoured one needs more, one who has lost the favour is refused;
 //! - the others wait, in turn: read again as soon as there is room, refused when they have waited for a body's time.
 //!
-//! Nobody waits for ever: what is held stands still for no longer than a body's time and the rate's window (`reception.rs`);
-//! then its connection ends, and what it held is free. Who waits meanwhile hears so in its own time. The favour goes round:
-//! it is nobody's who brings too little, and a core leaves it to the others first. And a body that is alone is favoured,
-//! whatever the bound: any body that may be sent can be received.
+//! Nobody waits for ever: what is held stands still for no longer than a body's time and the rate's window
+//! (`reception.rs`); then its connection ends, and what it held is free. Who waits meanwhile hears so in its own time.
+//! The favour goes round: it is nobody's who brings too little, and a core leaves it to the others first. And a body
+//! that is alone is favoured, whatever the bound: any body that may be sent can be received.
 //!
-//! Held are at most the bound, what one read of each core adds to it, [`BORROWERS_MAX`] bodies, and what is always read.
+//! Held are at most the bound, what one read of each core adds to it, [`BORROWERS_MAX`] bodies, and what is always
+//! read.
 //!
 //! [`BORROWERS_MAX`]: crate::limits::BORROWERS_MAX
 //! [`RECEIVE_BYTES_FREE`]: crate::limits::RECEIVE_BYTES_FREE

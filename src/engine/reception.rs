@@ -2,9 +2,9 @@
 //!
 //! Sans-IO: it is told what came and when, and judges when asked. What happens then is `receiving.rs`'s business.
 //!
-//! - A reception has its time, whatever it brings. After that it goes on as long as it has brought [`QUOTA_BYTES`] (less if
-//!   all its time is less) within the last [`QUOTA_TIME`]: `until` is moved on by each quota, never by more than that time, so what came early earns no
-//!   standing still.
+//! - A reception has its time, whatever it brings. After that it goes on as long as it has brought [`QUOTA_BYTES`]
+//!   (less if all its time is less) within the last [`QUOTA_TIME`]: `until` is moved on by each quota, never by more
+//!   than that time, so what came early earns no standing still.
 //! - While it waits for memory its own pace is not judged. It waits for as long as it may take, in one piece.
 //! - Who has read on borrowed room is looked at every [`FAVOUR_TIME`].
 
@@ -15,7 +15,8 @@ use crate::limits::{BODY_BYTES_PER_SECOND_MIN, BODY_RATE_TIME, FAVOUR_TIME};
 
 /// What has to come within [`QUOTA_TIME`].
 const QUOTA_BYTES: usize = BODY_BYTES_PER_SECOND_MIN * BODY_RATE_TIME.as_secs() as usize;
-/// A second more than the rate's own time: who sends evenly at just that rate is not late by a piece that is on its way.
+/// A second more than the rate's own time: who sends evenly at just that rate is not late by a piece that is on its
+/// way.
 const QUOTA_TIME: Duration = Duration::from_secs(BODY_RATE_TIME.as_secs() + 1);
 
 /// See the module.

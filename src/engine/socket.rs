@@ -25,8 +25,8 @@ pub(super) enum Received {
 }
 
 impl Socket {
-    /// Takes over an accepted stream. Small messages are not held back (`TCP_NODELAY`); a socket that cannot have this is
-    /// broken, which its first use will tell.
+    /// Takes over an accepted stream. Small messages are not held back (`TCP_NODELAY`); a socket that cannot have this
+    /// is broken, which its first use will tell.
     pub(super) fn new(stream: TcpStream) -> Self {
         let _broken = stream.set_nodelay(true);
         Self(stream)
@@ -67,7 +67,8 @@ impl Socket {
         !matches!(retry(|| self.0.peek(&mut [0])), Err(error) if error.kind() == io::ErrorKind::WouldBlock)
     }
 
-    /// Whether the connection has failed: by a reset, or by its peer's silence. After the peer's end no read tells it any more.
+    /// Whether the connection has failed: by a reset, or by its peer's silence. After the peer's end no read tells it
+    /// any more.
     pub(super) fn has_failed(&self) -> bool {
         !matches!(self.0.take_error(), Ok(None))
     }

@@ -1,7 +1,7 @@
 //! Threads on whose work the process depends: whoever panics on one takes the process with it.
 //!
-//! A core that went on without another would leave that one's clients and names to nobody; and whoever waits for an answer of a
-//! thread that is no more waits for ever.
+//! A core that went on without another would leave that one's clients and names to nobody; and whoever waits for an
+//! answer of a thread that is no more waits for ever.
 
 use std::io;
 use std::thread::{Builder, JoinHandle};

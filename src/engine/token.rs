@@ -1,7 +1,7 @@
 //! What a readiness event is about: a connection, the listener or the waker, as one `mio::Token`.
 //!
-//! A connection's token carries slot and generation, so that an event that was already collected when its connection ended
-//! misses the slot's next tenant.
+//! A connection's token carries slot and generation, so that an event that was already collected when its connection
+//! ended misses the slot's next tenant.
 
 use mio::Token;
 

@@ -1,15 +1,16 @@
-//! The WebSocket half of a connection: bytes in, messages out, and the frames that the protocol itself asks for (RFC 6455
-//! §5.5, §7; contract §6). Sans-IO.
+//! The WebSocket half of a connection: bytes in, messages out, and the frames that the protocol itself asks for (RFC
+//! 6455 §5.5, §7; contract §6). Sans-IO.
 //!
-//! Owns the state of the close handshake, what has been heard of the peer, and the bound on pongs. It knows no socket and no
-//! service; its driver sends what is put into `out`.
+//! Owns the state of the close handshake, what has been heard of the peer, and the bound on pongs. It knows no socket
+//! and no service; its driver sends what is put into `out`.
 //!
 //! - OPEN → CLOSING when our close frame is queued first; → CLOSED when the peer's close came, or it broke the RFC.
 //! - Messages are handed over in OPEN only; else they are read past, and nothing of them is kept.
-//! - A message has a reception from its first byte in a read that does not end it, be that of a head; so has a control frame,
-//!   which brings nothing by it. Other control frames inside a message are no progress of it, though the peer is heard.
-//! - Pongs that the socket has not taken are at most [`PONG_BYTES_MAX`] and one frame: beyond that no input is taken, so a
-//!   flood of pings fills the kernel's buffers and not ours.
+//! - A message has a reception from its first byte in a read that does not end it, be that of a head; so has a control
+//!   frame, which brings nothing by it. Other control frames inside a message are no progress of it, though the peer is
+//!   heard.
+//! - Pongs that the socket has not taken are at most [`PONG_BYTES_MAX`] and one frame: beyond that no input is taken,
+//!   so a flood of pings fills the kernel's buffers and not ours.
 
 use std::time::Duration;
 
@@ -91,7 +92,8 @@ impl WebSocket {
         }
     }
 
-    /// Decodes on, up to the next thing to do. Answers how many bytes were used up: all, unless there is something to do.
+    /// Decodes on, up to the next thing to do. Answers how many bytes were used up: all, unless there is something to
+    /// do.
     pub(super) fn next<'a>(&mut self, input: &'a mut [u8], out: &mut Vec<u8>) -> (usize, Step<'a>) {
         let (used, incoming) = self.decoder.decode(input);
         let open = self.state == State::Open;
@@ -191,8 +193,9 @@ impl WebSocket {
         }
     }
 
-    /// Looks at how long the peer has been silent. `read`: whether it is being read, for a peer that is not cannot be heard;
-    /// nor was any before `awake_since`. What was silent before is asked at once and has its whole time to answer.
+    /// Looks at how long the peer has been silent. `read`: whether it is being read, for a peer that is not cannot be
+    /// heard; nor was any before `awake_since`. What was silent before is asked at once and has its whole time to
+    /// answer.
     pub(super) fn on_deadline(&mut self, now: Now, awake_since: Now, read: bool, out: &mut Vec<u8>) -> Silence {
         if !read {
             self.heard_at = now;

@@ -1,8 +1,8 @@
-//! What waits to be written to one connection: references into the core's delivery blocks and, for a reader that fell far
-//! behind, a backlog of its own.
+//! What waits to be written to one connection: references into the core's delivery blocks and, for a reader that fell
+//! far behind, a backlog of its own.
 //!
-//! Owns the order and the amount; it knows neither the socket (`flush.rs` writes) nor what the bytes mean, except that each
-//! push consists of whole messages (WebSocket frames, HTTP chunks), so that every *piece* begins with a message.
+//! Owns the order and the amount; it knows neither the socket (`flush.rs` writes) nor what the bytes mean, except that
+//! each push consists of whole messages (WebSocket frames, HTTP chunks), so that every *piece* begins with a message.
 //!
 //! Invariants:
 //! - The pieces are those of the backlog, then `first`, then `more`; `more` is empty while `first` is.
@@ -79,8 +79,8 @@ impl WriteQueue {
         }
         let last = self.more.back_mut().unwrap_or(&mut self.first);
         let adjacent = last.block == slice.block && last.start + last.len == slice.start;
-        // Marks that are offsets of one stream grow by what is pushed. Bytes of two streams must stay apart, or what is unsent
-        // of either could not be told any more.
+        // Marks that are offsets of one stream grow by what is pushed. Bytes of two streams must stay apart, or what is
+        // unsent of either could not be told any more.
         let one_stream = slice.mark == last.mark || slice.mark == last.mark.wrapping_add(u64::from(slice.len));
         if adjacent && one_stream && self.head_left == 0 {
             last.len += slice.len;
@@ -136,8 +136,8 @@ impl WriteQueue {
         self.shrink(if had_head { 0 } else { SLICES_KEPT });
     }
 
-    /// Drops what is unsent, except the rest of a message begun (or of an HTTP head). `message_len` tells the length of the
-    /// message at the start of the bytes; where it cannot, the whole piece stays.
+    /// Drops what is unsent, except the rest of a message begun (or of an HTTP head). `message_len` tells the length of
+    /// the message at the start of the bytes; where it cannot, the whole piece stays.
     pub(super) fn cut(&mut self, blocks: &mut Blocks, message_len: fn(&[u8]) -> Option<usize>) {
         let keep = if self.head_left > 0 {
             self.head_left as usize
@@ -155,8 +155,8 @@ impl WriteQueue {
         *self = Self::default();
     }
 
-    /// Copies what lies in blocks below that age into the backlog, together with what comes before it, and gives the slices
-    /// back. Answers the bytes copied.
+    /// Copies what lies in blocks below that age into the backlog, together with what comes before it, and gives the
+    /// slices back. Answers the bytes copied.
     pub(super) fn detach(&mut self, blocks: &mut Blocks, age: u64) -> usize {
         let old = self.slices().enumerate().filter(|(_, slice)| blocks.age(slice) < age);
         let Some((last, _)) = old.last() else { return 0 };
@@ -240,8 +240,8 @@ impl WriteQueue {
         self.advance(blocks, 0);
     }
 
-    /// Gives back an emptied queue's room beyond that many slices. Behind a head all of it: what had to stay apart from the
-    /// head says nothing of what will be queued from now on, and an idle consumer should hold no memory for it.
+    /// Gives back an emptied queue's room beyond that many slices. Behind a head all of it: what had to stay apart from
+    /// the head says nothing of what will be queued from now on, and an idle consumer should hold no memory for it.
     fn shrink(&mut self, kept: usize) {
         if self.more.capacity() > kept {
             self.more = VecDeque::new();

@@ -1,5 +1,5 @@
-//! Cross-origin rules: the fields that every answer carries, refusals too, preflights, and who may change something or open
-//! a WebSocket (contract §4, §6).
+//! Cross-origin rules: the fields that every answer carries, refusals too, preflights, and who may change something or
+//! open a WebSocket (contract §4, §6).
 
 use std::borrow::Cow;
 
@@ -54,8 +54,8 @@ impl Cors {
         Response { status: 204, fields, body: Cow::Borrowed(b""), close: false }
     }
 
-    /// Whether a request may be made that CORS does not hold back: one that changes something, which a browser sends and only
-    /// hides the answer of, or an upgrade. No `Origin` is no browser; otherwise exactly one, and allowed.
+    /// Whether a request may be made that CORS does not hold back: one that changes something, which a browser sends
+    /// and only hides the answer of, or an upgrade. No `Origin` is no browser; otherwise exactly one, and allowed.
     pub(super) fn admits(&self, head: &RequestHead<'_>) -> bool {
         head.field("origin").is_none() || self.allows(head)
     }

@@ -1,7 +1,8 @@
 //! Several protocols as one: which of them a connection belongs to, and what all of them together say.
 //!
-//! Invariants: a connection belongs to at most one protocol, the one its last request was for, and every call about it goes
-//! there and nowhere else. What is kept for that is one byte and a generation per connection, however many protocols there are.
+//! Invariants: a connection belongs to at most one protocol, the one its last request was for, and every call about it
+//! goes there and nowhere else. What is kept for that is one byte and a generation per connection, however many
+//! protocols there are.
 
 use crate::base::time::Deadline;
 use crate::engine::service::{

@@ -1,4 +1,5 @@
-//! The gateway's own paths (contract §4): they tell how the process is, also where there is no room for another connection.
+//! The gateway's own paths (contract §4): they tell how the process is, also where there is no room for another
+//! connection.
 
 use crate::ops::metrics;
 use crate::protocol::routes::{self, Auth, Match, Path};

@@ -87,8 +87,8 @@ impl Access {
     }
 
     /// Whether a request may proceed, given its `Authorization` field and, where the endpoint takes one, the decoded
-    /// `access_token` of its query. A `Bearer` field, once sent, decides alone: a wrong one is not rescued by a right query.
-    /// Another scheme carries no token: a proxy puts its own credentials there.
+    /// `access_token` of its query. A `Bearer` field, once sent, decides alone: a wrong one is not rescued by a right
+    /// query. Another scheme carries no token: a proxy puts its own credentials there.
     #[must_use]
     pub fn permits(&self, authorization: Option<&[u8]>, access_token: Option<&str>) -> bool {
         let Some(token) = &self.token else { return true };
@@ -99,8 +99,9 @@ impl Access {
 
 const SCHEME: &[u8] = b"bearer";
 
-/// The credentials of an `Authorization` field, if its scheme is `Bearer` (in any case). One space or more stand between the
-/// two (RFC 9110 §11.4); where there is something else, or nothing, the credentials are none that a token can equal.
+/// The credentials of an `Authorization` field, if its scheme is `Bearer` (in any case). One space or more stand
+/// between the two (RFC 9110 §11.4); where there is something else, or nothing, the credentials are none that a token
+/// can equal.
 fn bearer(field: &[u8]) -> Option<&[u8]> {
     let (scheme, rest) = field.split_at_checked(SCHEME.len())?;
     let ends = rest.first().is_none_or(|byte| !byte.is_ascii_graphic());

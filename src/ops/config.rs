@@ -1,9 +1,9 @@
 //! Settings: as written on the command line and in the environment → [`Config`], resolved and bounded (contract §1).
 //!
-//! `arguments.rs` says which flags there are and explains them; `setting.rs` reads one setting's value; `unknown.rs` finds
-//! variables that are named like settings and are none; here the settings get their defaults, their ranges and their
-//! relations to each other. The name of a variable follows from its flag (`--max-body`, `AEP_MAX_BODY`); a flag wins over
-//! a variable, and an empty variable is unset.
+//! `arguments.rs` says which flags there are and explains them; `setting.rs` reads one setting's value; `unknown.rs`
+//! finds variables that are named like settings and are none; here the settings get their defaults, their ranges and
+//! their relations to each other. The name of a variable follows from its flag (`--max-body`, `AEP_MAX_BODY`); a flag
+//! wins over a variable, and an empty variable is unset.
 //!
 //! Invariants: a [`Config`] keeps every relation that `limits.rs` states; a value that breaks one is refused with one
 //! line and exit status 2, never bent into shape. The token is never part of an error.
@@ -291,8 +291,8 @@ fn on_off(text: &str) -> Option<bool> {
     }
 }
 
-/// The bounds by the largest share of their defaults with which they fit that memory, or by none of them; and whether that is not
-/// all of them.
+/// The bounds by the largest share of their defaults with which they fit that memory, or by none of them; and whether
+/// that is not all of them.
 fn fitting(
     memory: usize,
     cores: usize,
@@ -306,8 +306,8 @@ fn fitting(
     Ok((bounds(fits)?, fits < SHARES))
 }
 
-/// Resolves every bound, with that share of the defaults of what takes memory. Where one depends on others, its default follows
-/// them, and a value that breaks the relation is refused with the reason.
+/// Resolves every bound, with that share of the defaults of what takes memory. Where one depends on others, its default
+/// follows them, and a value that breaks the relation is refused with the reason.
 fn bounds(
     settings: &Settings<'_>,
     raw: &RawConfig,

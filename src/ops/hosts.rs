@@ -1,8 +1,9 @@
 //! Which hosts a request may be for (contract §4), against DNS rebinding.
 //!
-//! A page of `evil.test` whose name is made to resolve to the relay's address is, to its browser, of the relay's own origin:
-//! it may send and read whatever it likes. What it cannot do is have the browser leave its name out of `Host`. Names are
-//! compared whole and without regard to case, addresses as addresses; a port does not count, for proxies and mappings change it.
+//! A page of `evil.test` whose name is made to resolve to the relay's address is, to its browser, of the relay's own
+//! origin: it may send and read whatever it likes. What it cannot do is have the browser leave its name out of `Host`.
+//! Names are compared whole and without regard to case, addresses as addresses; a port does not count, for proxies and
+//! mappings change it.
 
 use std::net::IpAddr;
 

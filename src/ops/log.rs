@@ -38,8 +38,9 @@ fn is_level_or_directive(part: &str) -> bool {
 /// The lines of standard error, from [`start`] on.
 static LINES: OnceLock<Lines> = OnceLock::new();
 
-/// Starts logging through that filter for the rest of the process; a second call changes nothing. Panics are logged too,
-/// whatever the filter: the default would wait for a full pipe, and with it whoever waits for the thread that panicked.
+/// Starts logging through that filter for the rest of the process; a second call changes nothing. Panics are logged
+/// too, whatever the filter: the default would wait for a full pipe, and with it whoever waits for the thread that
+/// panicked.
 ///
 /// # Errors
 /// The process may have no further thread.

@@ -27,8 +27,8 @@ pub struct Machine {
     pub cores: usize,
     /// Open descriptors this process may have.
     pub descriptors: u64,
-    /// Bytes of memory it may have: the least of what its control groups, its limit of address space and the machine's memory
-    /// allow.
+    /// Bytes of memory it may have: the least of what its control groups, its limit of address space and the machine's
+    /// memory allow.
     pub memory: u64,
 }
 
@@ -66,8 +66,9 @@ fn installed(meminfo: &str) -> Option<u64> {
     line.trim().strip_suffix("kB")?.trim().parse().ok().map(|kib: u64| kib.saturating_mul(1024))
 }
 
-/// The least limit of the process's control groups and all above them, of either version, given `/proc/self/cgroup`. In a
-/// container that file may tell of groups that are not to be seen from within; the uppermost that is to be seen is then its own.
+/// The least limit of the process's control groups and all above them, of either version, given `/proc/self/cgroup`. In
+/// a container that file may tell of groups that are not to be seen from within; the uppermost that is to be seen is
+/// then its own.
 fn group_limit(groups: &str, read: impl Fn(&Path) -> Option<String>) -> u64 {
     let limits = groups.lines().filter_map(|line| {
         let mut parts = line.splitn(3, ':').skip(1);

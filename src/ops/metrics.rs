@@ -2,12 +2,12 @@
 //!
 //! **How to add one**: add a row to the table in [`CoreMetrics`]'s definition below: its doc comment is the help text
 //! of the exposition, its field name (after `aep_relay_`) the metric's name, its type the kind: [`Counter`], [`Gauge`],
-//! [`Histogram`], or [`Counters`] and [`Gauges`] for one value per member of a label. A label is an enum made with `labels!`. Then
-//! count: `core.metrics.events_in.add(n)`. Nothing else is to be registered.
+//! [`Histogram`], or [`Counters`] and [`Gauges`] for one value per member of a label. A label is an enum made with
+//! `labels!`. Then count: `core.metrics.events_in.add(n)`. Nothing else is to be registered.
 //!
 //! Each core has its own [`CoreMetrics`] and is the only one to write it, so counting is a plain load and store and no
-//! core ever waits for another's cache line. So has each thread that is no core, by its name. A scrape adds them up; only
-//! connections are also told apart by core, since balance over cores is what an operator looks for there.
+//! core ever waits for another's cache line. So has each thread that is no core, by its name. A scrape adds them up;
+//! only connections are also told apart by core, since balance over cores is what an operator looks for there.
 //!
 //! Invariants: labels are enums of ours and never a client's text, so the number of lines is fixed by the table and
 //! the number of cores, whatever clients do; a gauge is what was raised less what was lowered, and never negative.

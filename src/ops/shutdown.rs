@@ -1,8 +1,8 @@
 //! Signals → phases of stopping (contract §1, Shutdown).
 //!
-//! Owns the signal handlers and one thread that waits for them. The first SIGTERM, SIGINT or SIGHUP begins the drain through
-//! the closure handed in; whoever sends a second one does not want to wait for it. How the drain goes on from there,
-//! and its deadline, are the engine's ([`crate::limits::Limits::drain_time`]).
+//! Owns the signal handlers and one thread that waits for them. The first SIGTERM, SIGINT or SIGHUP begins the drain
+//! through the closure handed in; whoever sends a second one does not want to wait for it. How the drain goes on from
+//! there, and its deadline, are the engine's ([`crate::limits::Limits::drain_time`]).
 //!
 //! A SIGHUP that was ignored before the start, as under `nohup`, stays ignored: it was meant to.
 

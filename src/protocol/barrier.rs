@@ -1,8 +1,8 @@
-//! What must not overtake: who waits here until all that was handed over before is acknowledged (admitted by its owners,
-//! committed by a store).
+//! What must not overtake: who waits here until all that was handed over before is acknowledged (admitted by its
+//! owners, committed by a store).
 //!
-//! Each taker acknowledges in the order in which things are handed to it, so two counters per taker tell all: things handed
-//! over, and things acknowledged. Who waits notes the former, and goes on when the latter have come that far.
+//! Each taker acknowledges in the order in which things are handed to it, so two counters per taker tell all: things
+//! handed over, and things acknowledged. Who waits notes the former, and goes on when the latter have come that far.
 //!
 //! Invariants: nobody acknowledges more than was handed over; those that wait go on in their order.
 
@@ -50,9 +50,9 @@ impl<W> Barrier<W> {
         self.waiting.push_back(Wait { until: self.handed_over.clone(), waiter });
     }
 
-    /// Asks the last that waits to take something in: if it does, it waits for everything handed over so far. So a stream of
-    /// small things need not pile up. The first is not asked: its mark never moves on, or such a stream would put it off for
-    /// ever. Whether it was taken in.
+    /// Asks the last that waits to take something in: if it does, it waits for everything handed over so far. So a
+    /// stream of small things need not pile up. The first is not asked: its mark never moves on, or such a stream would
+    /// put it off for ever. Whether it was taken in.
     pub fn join_last(&mut self, takes_in: impl FnOnce(&mut W) -> bool) -> bool {
         let is_first = self.waiting.len() == 1;
         let Some(last) = self.waiting.back_mut().filter(|_| !is_first) else { return false };

@@ -1,9 +1,10 @@
-//! Answers of which every core has a part: the asker's side. What is asked and how parts become one answer, joined or merged
-//! by key, is the [`Gathering`]'s; it may ask more than once, for what it asks next may rest on what all cores have told.
+//! Answers of which every core has a part: the asker's side. What is asked and how parts become one answer, joined or
+//! merged by key, is the [`Gathering`]'s; it may ask more than once, for what it asks next may rest on what all cores
+//! have told.
 //!
-//! Invariants: a core has one gathering under way; the others wait, in order. What is queued for a connection is bounded
-//! between turns only, so that many answers at once would be as much memory as they like, and a turn as long. Every core
-//! answers every ask once, in whatever order.
+//! Invariants: a core has one gathering under way; the others wait, in order. What is queued for a connection is
+//! bounded between turns only, so that many answers at once would be as much memory as they like, and a turn as long.
+//! Every core answers every ask once, in whatever order.
 
 use std::collections::VecDeque;
 

@@ -1,17 +1,17 @@
 //! Mail that waits for its turn: what has come and has not been acted on yet.
 //!
-//! Mostly nothing waits here. But one piece of mail may hold hundreds of items, and an item may have to be looked at for
-//! thousands of consumers. So a turn has a budget of looks; what is behind it waits for the next turn, and between the two
-//! the core reads and writes for everybody else. While much waits, publishers wait, too ([`Inflow::admits`]), so what waits
-//! is bounded.
+//! Mostly nothing waits here. But one piece of mail may hold hundreds of items, and an item may have to be looked at
+//! for thousands of consumers. So a turn has a budget of looks; what is behind it waits for the next turn, and between
+//! the two the core reads and writes for everybody else. While much waits, publishers wait, too ([`Inflow::admits`]),
+//! so what waits is bounded.
 //!
 //! What a turn may do begins with its mail and ends with [`Inflow::begin_turn`], at the end of
 //! [`Service::on_turn`](crate::engine::service::Service::on_turn). What is as large as [`Pace::large_bytes`] costs
-//! milliseconds at each station: read, admitted, delivered. So it is the last that its turn does of that kind, at whichever
-//! of them ([`Inflow::deal`]), and mail of that size is acted on at the beginning of a turn.
+//! milliseconds at each station: read, admitted, delivered. So it is the last that its turn does of that kind, at
+//! whichever of them ([`Inflow::deal`]), and mail of that size is acted on at the beginning of a turn.
 //!
-//! Invariants: mail leaves in the order in which it came, so what follows something is never acted on before it; an item
-//! once begun is done with in the same turn.
+//! Invariants: mail leaves in the order in which it came, so what follows something is never acted on before it; an
+//! item once begun is done with in the same turn.
 
 use std::collections::VecDeque;
 

@@ -6,8 +6,8 @@
 //! protocol.
 //!
 //! What follows is for who writes a protocol: a [`Protocol`], which the gateway composes with others into the engine's
-//! [`Service`]. Behind each rule stands what guards it: a test (`file::name`), or an assertion of debug builds in its own
-//! words.
+//! [`Service`]. Behind each rule stands what guards it: a test (`file::name`), or an assertion of debug builds in its
+//! own words.
 //!
 //! | file | is for |
 //! |---|---|

@@ -1,8 +1,8 @@
-//! Which core owns a name: the single writer of what bears it, and the one place that orders what concerns it. This file is
-//! the only one that knows.
+//! Which core owns a name: the single writer of what bears it, and the one place that orders what concerns it. This
+//! file is the only one that knows.
 //!
-//! Invariants: all cores of a process agree, for as long as it lives; nobody outside can choose names of one owner, as the
-//! keys of the hash are random.
+//! Invariants: all cores of a process agree, for as long as it lives; nobody outside can choose names of one owner, as
+//! the keys of the hash are random.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 

@@ -1,7 +1,7 @@
 //! A protocol's table of paths: what a request is for, who may make it, what `Allow` says.
 //!
-//! Paths are matched byte for byte, methods are case-sensitive. A pattern may have one variable segment, written `{}`; what
-//! stands there is handed over as it came, and is decoded by whoever knows what it means.
+//! Paths are matched byte for byte, methods are case-sensitive. A pattern may have one variable segment, written `{}`;
+//! what stands there is handed over as it came, and is decoded by whoever knows what it means.
 //!
 //! Invariant: the first row that matches counts, so `/a/b` stands before `/a/{}`.
 

@@ -1,7 +1,7 @@
 //! The relay as a protocol: its paths, and what requests of them ask for (contract §4).
 //!
-//! Owns the checks of a request whose path, method and token are in order: version, type, size, parameters, handshake. What is
-//! taken goes to the rest of the relay.
+//! Owns the checks of a request whose path, method and token are in order: version, type, size, parameters, handshake.
+//! What is taken goes to the rest of the relay.
 
 use std::borrow::Cow;
 use std::sync::atomic::Ordering;

@@ -1,5 +1,5 @@
-//! Answers to what the gateway refuses and what the engine finds, in the codes of the relay's table (contract §4). What is
-//! refused before its path is known has this form, too.
+//! Answers to what the gateway refuses and what the engine finds, in the codes of the relay's table (contract §4). What
+//! is refused before its path is known has this form, too.
 
 use std::borrow::Cow;
 

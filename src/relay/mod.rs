@@ -6,8 +6,8 @@
 //!
 //! Knows the seam, not the engine: no socket, no clock, no file. Routes, authentication and CORS are the gateway's.
 //!
-//! The order inside [`Relay::on_turn`] is the life of an event: parse → hand over → admit → fan out → push runs → settle the
-//! session cap → 202.
+//! The order inside [`Relay::on_turn`] is the life of an event: parse → hand over → admit → fan out → push runs →
+//! settle the session cap → 202.
 
 pub mod buffer;
 pub mod capture;
@@ -67,7 +67,8 @@ use owner::{Destination, Owner};
 use reader::{Reader, Wanted};
 use stream::AskBounds;
 
-/// Looks at subscriptions served singly that one turn has for events; few in tests, so that the simulation meets its edges.
+/// Looks at subscriptions served singly that one turn has for events; few in tests, so that the simulation meets its
+/// edges.
 const LOOKS_PER_TURN: usize = if cfg!(test) { 24 } else { 32 << 10 };
 
 /// Events from this size on have a turn of their own at each station.

@@ -1,7 +1,7 @@
 //! What the relays of all cores share: bounds, keys, and a handful of atomics.
 //!
-//! Among these are the recency tick, the number of sessions, and each owner's oldest tick, with which the session cap is
-//! kept exactly without a lock or a scan (`ingest/session_cap.rs`).
+//! Among these are the recency tick, the number of sessions, and each owner's oldest tick, with which the session cap
+//! is kept exactly without a lock or a scan (`ingest/session_cap.rs`).
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
@@ -80,8 +80,8 @@ impl Shared {
         }
     }
 
-    /// What some connection says of itself, subscribes to or claims takes `after` bytes instead of `before`, on the core whose
-    /// metrics are given.
+    /// What some connection says of itself, subscribes to or claims takes `after` bytes instead of `before`, on the
+    /// core whose metrics are given.
     pub fn remember(&self, metrics: &CoreMetrics, before: usize, after: usize) {
         metrics.remembered_bytes.raise(after.saturating_sub(before) as u64);
         metrics.remembered_bytes.lower(before.saturating_sub(after) as u64);
@@ -137,8 +137,8 @@ impl Shared {
         self.sessions.fetch_sub(1, Ordering::AcqRel);
     }
 
-    /// Claims the eviction of one session if there are more than the cap allows. In the same step that session counts as
-    /// gone, so that no other core claims it, too.
+    /// Claims the eviction of one session if there are more than the cap allows. In the same step that session counts
+    /// as gone, so that no other core claims it, too.
     #[must_use]
     pub fn claim_eviction(&self) -> bool {
         let one_less = |sessions: isize| {

@@ -1,8 +1,8 @@
 //! Newline-delimited JSON: the lines of a body, counted before any is parsed, so that too many are refused ahead of the
 //! first invalid one. Blank lines are none.
 //!
-//! A body of the largest size may be nothing but line ends, so the walk is sliced: it spends of a budget and goes on where it
-//! stopped. It knows no JSON.
+//! A body of the largest size may be nothing but line ends, so the walk is sliced: it spends of a budget and goes on
+//! where it stopped. It knows no JSON.
 //!
 //! Invariants: the count does not depend on where the walk was cut; one call looks at no more than its budget pays for.
 

@@ -1,5 +1,5 @@
-//! Times of day as text (RFC 3339): whether a text is a `date-time`. A pure function over ASCII bytes; it reads no value, and
-//! no clock.
+//! Times of day as text (RFC 3339): whether a text is a `date-time`. A pure function over ASCII bytes; it reads no
+//! value, and no clock.
 
 /// RFC 3339 `date-time`: real calendar days, a zone, `t` and `z` in either case, any second up to 60.
 #[must_use]

@@ -1,10 +1,10 @@
 //! Server-sent events: messages into bytes (contract §4; WHATWG HTML §9.2).
 //!
-//! Owns the line format: lines end in a lone LF, one space behind each colon, one `data` line, a blank line behind every
-//! event and comment. Knows no protocol and no socket; the framing of the stream's body comes from [`StreamFraming`], one
-//! chunk per message.
-//! Invariant: no text handed in can begin a line of its own, and an id that is handed out can come back in a header field. An
-//! id whose text forbids either is left out; from other texts CR and LF are.
+//! Owns the line format: lines end in a lone LF, one space behind each colon, one `data` line, a blank line behind
+//! every event and comment. Knows no protocol and no socket; the framing of the stream's body comes from
+//! [`StreamFraming`], one chunk per message. Invariant: no text handed in can begin a line of its own, and an id that
+//! is handed out can come back in a header field. An id whose text forbids either is left out; from other texts CR and
+//! LF are.
 
 use memchr::{memchr2, memchr2_iter};
 
@@ -21,9 +21,9 @@ pub struct EventId<'a> {
 }
 
 impl EventId<'_> {
-    /// Whether what a client sends as `Last-Event-ID` is what the line told it. CR and LF would end the line, and a NUL makes
-    /// clients ignore it; other control characters are refused in a field (RFC 9110 §5.5), which ends an `EventSource` for
-    /// good; white space at the ends is lost on the way, and an empty id is none.
+    /// Whether what a client sends as `Last-Event-ID` is what the line told it. CR and LF would end the line, and a NUL
+    /// makes clients ignore it; other control characters are refused in a field (RFC 9110 §5.5), which ends an
+    /// `EventSource` for good; white space at the ends is lost on the way, and an empty id is none.
     fn can_come_back(&self) -> bool {
         let cannot_travel = |b: u8| (b < b' ' && b != b'\t') || b == 0x7f;
         // Without a short cut, so that it is done many bytes at a time.
@@ -49,8 +49,8 @@ impl EventId<'_> {
     }
 }
 
-/// Appends one event. `id` is left out if it could not come back as it is: if its text holds a control character but a tab,
-/// begins with white space, or is all there is of it and ends with white space.
+/// Appends one event. `id` is left out if it could not come back as it is: if its text holds a control character but a
+/// tab, begins with white space, or is all there is of it and ends with white space.
 pub fn encode_event(out: &mut Vec<u8>, framing: StreamFraming, id: Option<EventId<'_>>, kind: &str, data: &[u8]) {
     let id = id.filter(EventId::can_come_back);
     let id_bytes = id.map_or(0, |id| id.line_len());
@@ -69,8 +69,8 @@ pub fn encode_event(out: &mut Vec<u8>, framing: StreamFraming, id: Option<EventI
     framing.finish(out, content_bytes);
 }
 
-/// Appends an id alone: a client shows nothing, and takes it for the last one (WHATWG HTML §9.2.6). Answers whether it was
-/// appended, which it is not if it could not come back.
+/// Appends an id alone: a client shows nothing, and takes it for the last one (WHATWG HTML §9.2.6). Answers whether it
+/// was appended, which it is not if it could not come back.
 pub fn encode_id(out: &mut Vec<u8>, framing: StreamFraming, id: EventId<'_>) -> bool {
     if !id.can_come_back() {
         return false;

@@ -1,7 +1,8 @@
-//! Request targets: path and query, and the form-encoded pairs of a query (RFC 9112 §3.2; WHATWG URL §5.1; contract §4).
+//! Request targets: path and query, and the form-encoded pairs of a query (RFC 9112 §3.2; WHATWG URL §5.1; contract
+//! §4).
 //!
-//! Owns splitting and decoding. Knows no route and no parameter: a broken escape is a fault of the one name or value that
-//! holds it, so that the caller can answer with that parameter's code and pass over parameters it does not know.
+//! Owns splitting and decoding. Knows no route and no parameter: a broken escape is a fault of the one name or value
+//! that holds it, so that the caller can answer with that parameter's code and pass over parameters it does not know.
 //! Paths are not decoded: every path of the relay is plain ASCII and matched byte for byte, so that `/%65vents` is
 //! another path, and no two spellings of one route can get past a proxy's rules.
 

@@ -1,7 +1,7 @@
 //! A proxy between the generator and a relay that does one thing wrong to each consumer's stream.
 //!
-//! It takes the stream apart into messages, each framed by itself, and puts it together again, so that a fault can be exactly
-//! one bit of one message, or one message. All else passes as it is.
+//! It takes the stream apart into messages, each framed by itself, and puts it together again, so that a fault can be
+//! exactly one bit of one message, or one message. All else passes as it is.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};

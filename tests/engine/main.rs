@@ -1,4 +1,5 @@
-//! The engine over real sockets, with a small protocol of its own: what `engine::service` promises, on 1, 2 and 4 cores.
+//! The engine over real sockets, with a small protocol of its own: what `engine::service` promises, on 1, 2 and 4
+//! cores.
 
 #![allow(
     clippy::unwrap_used,

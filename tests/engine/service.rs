@@ -186,7 +186,8 @@ impl Demo {
     }
 }
 
-/// Sends an event to the one core that puts all in order. Who publishes waits for its answer, so the room needs no look.
+/// Sends an event to the one core that puts all in order. Who publishes waits for its answer, so the room needs no
+/// look.
 fn admit(out: Out<'_>, event: &[u8]) {
     let _room = out.ingest_room(CoreId(0), group_of(event));
     out.mail_ingest(CoreId(0), Letter::Admit(event.into()));

@@ -1,9 +1,10 @@
-//! A wall clock that is set while the relay runs (field report F27): nothing ends early, nothing lives on, nothing freezes.
+//! A wall clock that is set while the relay runs (field report F27): nothing ends early, nothing lives on, nothing
+//! freezes.
 //!
 //! The real binary runs under `libfaketime`, which fakes the wall clock and leaves the monotonic one alone, as an
-//! administrator or a time daemon would. The relay's log lines carry the wall clock, so every step waits until a line shows
-//! it: a preload that did not reach the process fails its test. One core serves everything here, so whoever has an answer
-//! from behind a step knows that every deadline which the step might have ended has been looked at.
+//! administrator or a time daemon would. The relay's log lines carry the wall clock, so every step waits until a line
+//! shows it: a preload that did not reach the process fails its test. One core serves everything here, so whoever has
+//! an answer from behind a step knows that every deadline which the step might have ended has been looked at.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -1,5 +1,5 @@
-//! Programs we did not write, against the running relay: the AEP Python SDK, `curl`, a browser, and a clock that is set while it
-//! runs.
+//! Programs we did not write, against the running relay: the AEP Python SDK, `curl`, a browser, and a clock that is set
+//! while it runs.
 //!
 //! Where a tool is missing, its tests say so on standard error and pass; with `AEP_INTEROP=require` they fail instead.
 //! The SDK is found through the interpreter in `AEP_PYTHON` (default `python3`).

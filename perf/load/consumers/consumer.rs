@@ -135,7 +135,8 @@ impl Consumer {
                     if let Err(error) = link.flush() {
                         return lost(error);
                     }
-                    // A short read left nothing behind but an end that came with it; what comes later brings a new edge.
+                    // A short read left nothing behind but an end that came with it; what comes later brings a new
+                    // edge.
                     if count < buffer.len() && !closed {
                         return Turn::On;
                     }
@@ -212,10 +213,10 @@ fn connect(address: SocketAddr, stalls: bool) -> io::Result<TcpStream> {
     }
 }
 
-/// Puts a connection that has just been opened into the state in which it would be after a short silence anyway: what is read
-/// is acknowledged at once. A client that has just answered something (a greeting, in the WebSocket protocols that have one)
-/// counts as interactive to the kernel and holds its acknowledgements back, for as long as events keep coming; servers
-/// would be compared by how they begin.
+/// Puts a connection that has just been opened into the state in which it would be after a short silence anyway: what
+/// is read is acknowledged at once. A client that has just answered something (a greeting, in the WebSocket protocols
+/// that have one) counts as interactive to the kernel and holds its acknowledgements back, for as long as events keep
+/// coming; servers would be compared by how they begin.
 fn acknowledge_alike(stream: &TcpStream) {
     #[cfg(target_os = "linux")]
     let _as_it_is = socket2::SockRef::from(stream).set_tcp_quickack(true);

@@ -1,7 +1,8 @@
 //! Server-sent events as a consumer reads them: a response whose body is messages of lines.
 //!
-//! A relay's stream is read to the letter: it has the fields of an event, each once, and the comments of the contract, and
-//! anything else is a fault. Of other servers' streams unknown fields and comments are passed over, as the standard wants.
+//! A relay's stream is read to the letter: it has the fields of an event, each once, and the comments of the contract,
+//! and anything else is a fault. Of other servers' streams unknown fields and comments are passed over, as the standard
+//! wants.
 
 use memchr::{memchr, memmem};
 
@@ -24,7 +25,8 @@ enum State {
 }
 
 impl EventStream {
-    /// A decoder of a relay's stream, or of another server's: that one is open with its head, a relay's with its comment `open`.
+    /// A decoder of a relay's stream, or of another server's: that one is open with its head, a relay's with its
+    /// comment `open`.
     pub(crate) fn new(is_relay: bool) -> Self {
         let messages = Messages { is_relay, pending: Vec::new(), joined: Vec::new() };
         Self { state: State::Head(HeadReader::default()), messages }

@@ -2,7 +2,8 @@
 //!
 //! One decoder per binding: [`event_stream`] (SSE over [`http`]), [`websocket`] (frames by `tungstenite`), [`nats`].
 //! Events are handed out as slices of the bytes read wherever they lie whole in them, so that reading costs little
-//! beside receiving. A decoder never holds more than one unfinished message, and no message above [`MESSAGE_BYTES_MAX`].
+//! beside receiving. A decoder never holds more than one unfinished message, and no message above
+//! [`MESSAGE_BYTES_MAX`].
 
 pub(crate) mod event_stream;
 pub(crate) mod http;
@@ -86,8 +87,8 @@ impl Decoder {
 struct Pending(Vec<u8>);
 
 impl Pending {
-    /// Hands what was pending, together with `input`, to `whole`, which answers how many bytes of it were whole; the rest is
-    /// pending then. Nothing is copied of an input that ends where something ends.
+    /// Hands what was pending, together with `input`, to `whole`, which answers how many bytes of it were whole; the
+    /// rest is pending then. Nothing is copied of an input that ends where something ends.
     fn feed(&mut self, input: &[u8], whole: impl FnOnce(&[u8]) -> Result<usize, Fault>) -> Result<(), Fault> {
         if self.0.is_empty() {
             let used = whole(input)?;

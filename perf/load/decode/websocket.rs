@@ -1,4 +1,5 @@
-//! WebSocket as a consumer or an emitter reads it: the upgrade's answer, then frames whose headers `tungstenite` parses.
+//! WebSocket as a consumer or an emitter reads it: the upgrade's answer, then frames whose headers `tungstenite`
+//! parses.
 //!
 //! With a relay, the frames of its contract are understood: the answer to `subscribe` opens the consumer, `dropped` and
 //! `closing` are told. With servers that know no `hello`, the upgrade alone opens it and every text is an event.

@@ -75,7 +75,8 @@ pub struct RawConfig {
     /// From a request's first byte to the end of its head; over it 408 [AEP_HEAD_TIME, default 10]
     #[arg(long, value_name = "SECONDS", help_heading = "Requests", allow_negative_numbers = true)]
     pub head_time: Option<String>,
-    /// For a body or WebSocket message, which then must keep 1 KiB/s over ten seconds; else 408 or 1008 [AEP_BODY_TIME, default 30]
+    /// For a body or WebSocket message, which then must keep 1 KiB/s over ten seconds; else 408 or 1008 [AEP_BODY_TIME,
+    /// default 30]
     #[arg(long, value_name = "SECONDS", help_heading = "Requests", allow_negative_numbers = true)]
     pub body_time: Option<String>,
     /// A kept-alive connection without a request is closed after this [AEP_IDLE_TIME, default 75]
@@ -101,8 +102,9 @@ pub struct RawConfig {
     #[arg(long, value_name = "COUNT", help_heading = "Streams and WebSockets", allow_negative_numbers = true)]
     pub max_scalars: Option<String>,
 
-    /// All of the following together: those that are not set, --buffer-bytes, --max-body and --max-connections are made smaller
-    /// until the sum fits [AEP_MEMORY, default: three quarters of what control group, ulimit -v and machine allow]
+    /// All of the following together: those that are not set, --buffer-bytes, --max-body and --max-connections are made
+    /// smaller until the sum fits [AEP_MEMORY, default: three quarters of what control group, ulimit -v and machine
+    /// allow]
     #[arg(long, value_name = "BYTES", help_heading = "Memory", allow_negative_numbers = true)]
     pub memory: Option<String>,
     /// What may wait for one connection, at least --max-body and 64 KiB of framing; beyond it the connection is a slow
@@ -116,7 +118,8 @@ pub struct RawConfig {
     /// Events being delivered, for each core [AEP_DELIVERY_BYTES, default 64MiB]
     #[arg(long, value_name = "BYTES", help_heading = "Memory", allow_negative_numbers = true)]
     pub delivery_bytes: Option<String>,
-    /// Requests and messages being received, all together; beyond it senders wait, then 503 or 1013 [AEP_RECEIVE_BYTES, default 512MiB]
+    /// Requests and messages being received, all together; beyond it senders wait, then 503 or 1013 [AEP_RECEIVE_BYTES,
+    /// default 512MiB]
     #[arg(long, value_name = "BYTES", help_heading = "Memory", allow_negative_numbers = true)]
     pub receive_bytes: Option<String>,
     /// What all connections say of themselves, subscribe to and claim, as it lies in memory; beyond it large hellos and

@@ -92,7 +92,8 @@ impl<'a> Settings<'a> {
     }
 
     pub(super) fn port(&self, variable: &str, flag: &Option<String>, default: u16) -> Result<u16, ConfigError> {
-        // Kubernetes sets `{SERVICE}_PORT=tcp://…` in every container beside a service, and one may well be named `aep`.
+        // Kubernetes sets `{SERVICE}_PORT=tcp://…` in every container beside a service, and one may well be named
+        // `aep`.
         let linked = |setting: Setting| setting.name == variable && setting.value.starts_with("tcp://");
         let accepted = if self.given(variable, flag).is_some_and(linked) {
             "0 to 65535 (0 takes any free port); Kubernetes sets such a value for a service of that name: set it in the \

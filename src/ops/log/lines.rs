@@ -1,11 +1,11 @@
 //! Lines on their way to a stream that perhaps nobody reads: a bounded buffer, and one thread that writes.
 //!
-//! Nobody but that thread ever waits for the stream, so that a full pipe stops no core, no signal and no drain. Lines that do
-//! not fit are left out and counted, and where they are missing the stream says so once it takes bytes again.
+//! Nobody but that thread ever waits for the stream, so that a full pipe stops no core, no signal and no drain. Lines
+//! that do not fit are left out and counted, and where they are missing the stream says so once it takes bytes again.
 //!
-//! Invariants: at most [`LOG_BYTES_MAX`] wait, and as much again is being written; lines keep their order; once one was left
-//! out, so is what follows, until the buffer is taken: a stream has one gap, and the notice stands in it. The lock is held
-//! for copying a line and never while writing.
+//! Invariants: at most [`LOG_BYTES_MAX`] wait, and as much again is being written; lines keep their order; once one was
+//! left out, so is what follows, until the buffer is taken: a stream has one gap, and the notice stands in it. The lock
+//! is held for copying a line and never while writing.
 
 use std::io::{self, ErrorKind, Write};
 use std::mem;
@@ -75,8 +75,8 @@ impl Lines {
         self.0.lock().left_out
     }
 
-    /// Waits until everything is written: [`LOG_EXIT_TIME`] at most, and no longer at a stream that has taken nothing for as
-    /// long already.
+    /// Waits until everything is written: [`LOG_EXIT_TIME`] at most, and no longer at a stream that has taken nothing
+    /// for as long already.
     pub fn flush(&self) {
         let asked = Instant::now();
         let mut state = self.0.lock();

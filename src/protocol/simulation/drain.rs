@@ -1,4 +1,5 @@
-//! The end of the process: stages as in `engine/drain.rs`, core by core, each as soon as that core's turn finds it complete.
+//! The end of the process: stages as in `engine/drain.rs`, core by core, each as soon as that core's turn finds it
+//! complete.
 
 use super::machine::{Core, FANOUT, INGEST, Letter, Machine};
 use super::random::Random;
@@ -47,8 +48,8 @@ impl<P: Protocol> Machine<P> {
         self.dispatch(core);
     }
 
-    /// Turns every core until everybody was told. Behind each turn comes what goes on outside; it begins the drain of that
-    /// core, too.
+    /// Turns every core until everybody was told. Behind each turn comes what goes on outside; it begins the drain of
+    /// that core, too.
     pub(crate) fn drain(&mut self, random: &mut Random, mut outside: impl FnMut(&mut Self, &mut Random, usize)) {
         for _ in 0..5_000 {
             for core in 0..self.cores.len() {

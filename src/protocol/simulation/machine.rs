@@ -1,7 +1,7 @@
 //! The machine that protocols run on: cores, FIFO lanes between them delivered in random interleavings, turns.
 //!
-//! A turn has the order of `engine/core.rs`: alarms, input, ends, mail, [`Protocol::on_turn`], the flush and what comes behind
-//! it. Cores turn when the world says so, each with a clock of its own that only goes forward.
+//! A turn has the order of `engine/core.rs`: alarms, input, ends, mail, [`Protocol::on_turn`], the flush and what comes
+//! behind it. Cores turn when the world says so, each with a clock of its own that only goes forward.
 
 use std::collections::VecDeque;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -186,7 +186,8 @@ impl<P: Protocol> Machine<P> {
         self.cores[core].out.end_turn(random.chance(1, 3));
     }
 
-    /// A core that has nothing to do sleeps until something is due, if anything will be. A turn follows, as behind every poll.
+    /// A core that has nothing to do sleeps until something is due, if anything will be. A turn follows, as behind
+    /// every poll.
     pub(crate) fn sleep(&mut self, core: usize, random: &mut Random) {
         let node = &mut self.cores[core];
         let alarms = node.out.sockets.values().filter_map(|socket| socket.alarm);

@@ -1,5 +1,5 @@
-//! Mail between cores, and from threads that are none: two lanes from each to each core, in order within one, in any order
-//! between them.
+//! Mail between cores, and from threads that are none: two lanes from each to each core, in order within one, in any
+//! order between them.
 
 use std::hash::Hash;
 use std::sync::atomic::Ordering;

@@ -1,9 +1,9 @@
 //! A machine for any protocol: several cores without sockets, threads or clock, under one seed.
 //!
-//! It keeps what `protocol/mod.rs` promises, in the worst order that this allows: how much of its input, mail and time a
-//! turn meets, when bytes leave and what peers do is drawn from the seed, and one seed is one run, byte for byte. A world, which
-//! is its protocol's own, says who asks for what, and holds what comes back against a model. Two small protocols beside the
-//! machine hold the machine itself against what is promised.
+//! It keeps what `protocol/mod.rs` promises, in the worst order that this allows: how much of its input, mail and time
+//! a turn meets, when bytes leave and what peers do is drawn from the seed, and one seed is one run, byte for byte. A
+//! world, which is its protocol's own, says who asks for what, and holds what comes back against a model. Two small
+//! protocols beside the machine hold the machine itself against what is promised.
 //!
 //! A failing run names its seed; `AEP_SIMULATION_SEED=17 cargo test simulation` runs that one alone.
 

@@ -1,5 +1,5 @@
-//! The rules that `protocol/mod.rs` promises a protocol, held against every call that one gets: the life of a connection, and
-//! the order of mail.
+//! The rules that `protocol/mod.rs` promises a protocol, held against every call that one gets: the life of a
+//! connection, and the order of mail.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
-//! A peer's connection as the simulated engine has it: what was pushed and has not left, what the peer has sent and was not
-//! read, and how far its present request has come.
+//! A peer's connection as the simulated engine has it: what was pushed and has not left, what the peer has sent and was
+//! not read, and how far its present request has come.
 
 use std::collections::VecDeque;
 

@@ -4,8 +4,8 @@
 //! [`SegmentPool`], which is passed in; its tables are charged there too. A buffer that is no longer wanted is closed
 //! ([`SessionBuffer::close`]), which returns everything at once and leaves its [`Marks`].
 //!
-//! - `record_log` keeps the bytes, `entry_table` the index, `fingerprints` finds duplicates, `marks` remembers what is gone,
-//!   `paging` serves readers.
+//! - `record_log` keeps the bytes, `entry_table` the index, `fingerprints` finds duplicates, `marks` remembers what is
+//!   gone, `paging` serves readers.
 //! - Does not know names, recency, other sessions, subscriptions, or JSON. Arrival numbers and fingerprints are given
 //!   to it: the numbers rise from call to call and start at 1; the fingerprint is a keyed hash of `(source, id)`.
 //!

@@ -169,8 +169,9 @@ impl SessionBuffer {
         PageEnd { next, finished: true, passed }
     }
 
-    /// Serves the next events in the order in which they arrived, forwarded duplicates at their own turn again, no later
-    /// than `arrived_until`; bounds as in [`SessionBuffer::page`]. When finished, the cursor stands at `arrived_until`.
+    /// Serves the next events in the order in which they arrived, forwarded duplicates at their own turn again, no
+    /// later than `arrived_until`; bounds as in [`SessionBuffer::page`]. When finished, the cursor stands at
+    /// `arrived_until`.
     pub fn page_by_arrival(
         &self,
         pool: &SegmentPool,
@@ -214,8 +215,8 @@ struct Serving<'a> {
 }
 
 impl Serving<'_> {
-    /// Serves an entry for that arrival number, if the page still takes it. The first one always fits: a page that served
-    /// nothing would never end.
+    /// Serves an entry for that arrival number, if the page still takes it. The first one always fits: a page that
+    /// served nothing would never end.
     fn serve(&mut self, entry: &Entry, arrival: u64) -> bool {
         let len = entry.len as usize;
         if len > self.left && !self.is_empty {

@@ -4,8 +4,8 @@
 //! reading it copies nothing. A larger one gets segments to itself (*spread*). Segments grow with the log,
 //! 1 → 64 KiB, so that a session of three events holds one KiB.
 //!
-//! Records die in any order. A segment without live records goes back at once, wherever it stands. Dead bytes that
-//! live ones pin are won back by *tidying*: the live records of the sparsest closed segment are poured into the tail, or,
+//! Records die in any order. A segment without live records goes back at once, wherever it stands. Dead bytes that live
+//! ones pin are won back by *tidying*: the live records of the sparsest closed segment are poured into the tail, or,
 //! where they do not fit, slid together so that this segment becomes the tail. Neither needs a new segment: tidying
 //! cannot fail for want of room, and one step copies less than half a segment.
 //!
@@ -258,8 +258,8 @@ impl RecordLog {
     /// Wins back dead bytes of the sparsest closed segment. Answers false if there is nothing worth it.
     ///
     /// While more than half of what is held is dead, the tail aside, the sparsest is at most half live. Slid together
-    /// it makes a tail that takes any such segment of its own class or a smaller one, so at most four steps in a row pass
-    /// without a segment coming back.
+    /// it makes a tail that takes any such segment of its own class or a smaller one, so at most four steps in a row
+    /// pass without a segment coming back.
     fn tidy(&mut self, pool: &mut SegmentPool, entries: &mut [Entry]) -> bool {
         let Some(victim) = self.sparsest() else {
             return false;

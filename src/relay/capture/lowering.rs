@@ -1,7 +1,7 @@
 //! The walk that lowers an event: over its envelope, down the paths of its type's fields, and past everything else.
 //!
-//! It has a stack of its own, no deeper than the longest path, and can stop after any part: an event of the largest size is
-//! lowered over many turns. What becomes of a member is the business of `payload.rs`.
+//! It has a stack of its own, no deeper than the longest path, and can stop after any part: an event of the largest
+//! size is lowered over many turns. What becomes of a member is the business of `payload.rs`.
 //!
 //! Hostile repetition: the sentence and the label are written once per object, later copies go. Otherwise a megabyte of
 //! two-byte labels beside a megabyte of `id` would become a terabyte.

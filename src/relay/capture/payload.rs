@@ -1,7 +1,7 @@
 //! The payload of a registered type at a lower level (contract §5): what becomes of each of its members.
 //!
-//! All fields still in play share the joined names walked so far, so the state of a walk down their paths is that one prefix;
-//! it goes no deeper than the longest path and looks into nothing that no path leads to.
+//! All fields still in play share the joined names walked so far, so the state of a walk down their paths is that one
+//! prefix; it goes no deeper than the longest path and looks into nothing that no path leads to.
 //!
 //! Names are compared joined and unescaped: a member called `a.b` is as good as `b` inside `a`, and what lies beneath a
 //! field by name (`result.text` for `result`) shares its fate, for some reader will take it for a part of the field.
@@ -64,8 +64,8 @@ pub(super) fn prompt(event: &Event<'_>, kind: Option<Value<'_>>, out: &mut Vec<u
     json::write_string(out, &format!("{} requests {kind}{subject}", event.agent()));
 }
 
-/// The verdict on a field itself, which its last names `rest` led to. A label whose name spells out the arrays it should
-/// lie in has no `id` of its own beside it.
+/// The verdict on a field itself, which its last names `rest` led to. A label whose name spells out the arrays it
+/// should lie in has no `id` of its own beside it.
 fn lowered(below: Below, rest: &str) -> Verdict {
     match below {
         Below::Removed => Verdict::Remove,
@@ -83,8 +83,8 @@ pub(super) fn scalar_text(value: Value<'_>) -> Option<&str> {
     }
 }
 
-/// A member's name without escapes. In a payload a lone surrogate is legal; no path holds one, so it is enough that what
-/// stands before it is kept.
+/// A member's name without escapes. In a payload a lone surrogate is legal; no path holds one, so it is enough that
+/// what stands before it is kept.
 pub(super) fn name(raw: &str) -> Cow<'_, str> {
     json::unescape(raw).unwrap_or_else(|_| {
         let mut text = String::new();

@@ -1,11 +1,11 @@
 //! Writing a JSON container again without some of its parts, every other byte as it was.
 //!
-//! A [`Part`] is what stands between two separators of a container: a member or an element with the white space around it.
-//! A container is its parts joined by commas, so leaving some out needs no care for theirs.
+//! A [`Part`] is what stands between two separators of a container: a member or an element with the white space around
+//! it. A container is its parts joined by commas, so leaving some out needs no care for theirs.
 //!
-//! Whoever writes says what becomes of a part before its value is walked, and a container inside it is written on the same
-//! walk. So each byte is looked at once, however deep the parts lie that go: an event may be one of the largest size. A
-//! container is kept as positions in the text, so that a walk can stop anywhere and go on later.
+//! Whoever writes says what becomes of a part before its value is walked, and a container inside it is written on the
+//! same walk. So each byte is looked at once, however deep the parts lie that go: an event may be one of the largest
+//! size. A container is kept as positions in the text, so that a walk can stop anywhere and go on later.
 
 use crate::wire::json::{self, Kind};
 

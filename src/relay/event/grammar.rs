@@ -1,5 +1,5 @@
-//! The forms of envelope attributes (contract §2): event types and the scope they decide, traceparents, names of extension
-//! attributes. Pure functions over text; all of them ASCII forms, so they look at bytes.
+//! The forms of envelope attributes (contract §2): event types and the scope they decide, traceparents, names of
+//! extension attributes. Pure functions over text; all of them ASCII forms, so they look at bytes.
 
 use super::attribute::Scope;
 

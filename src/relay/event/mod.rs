@@ -3,7 +3,8 @@
 //! A [`Parser`] turns the bytes of one event into an [`Event`] that borrows them; a [`Batch`] keeps copies of whole
 //! events so that they can travel to their owner core. Both hold each event as the bytes that will be delivered (`raw`)
 //! and its attributes as spans: into `raw` where the value stands unescaped in the text, into `text` where it had
-//! escapes. After this module there is an event, not a checked map: whatever is an [`Event`] has passed every rule of §2.
+//! escapes. After this module there is an event, not a checked map: whatever is an [`Event`] has passed every rule of
+//! §2.
 //!
 //! Does not know: what becomes of an event, or what its `data` says.
 //!

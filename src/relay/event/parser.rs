@@ -89,7 +89,8 @@ impl Parser {
         Self { compacted: Vec::new(), judge }
     }
 
-    /// The event these bytes are. It borrows from both until it is copied ([`crate::relay::event::batch::Batch::push`]).
+    /// The event these bytes are. It borrows from both until it is copied
+    /// ([`crate::relay::event::batch::Batch::push`]).
     ///
     /// # Errors
     /// The first rule of §2 that is broken.

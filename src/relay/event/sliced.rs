@@ -1,5 +1,6 @@
-//! Parsing an event of a size that would hold up everybody else, a slice at a time: what [`Parser::parse`] does in one go, as
-//! far as its time grows with the bytes of the event. What is left for [`Parser::finish`] grows with its members.
+//! Parsing an event of a size that would hold up everybody else, a slice at a time: what [`Parser::parse`] does in one
+//! go, as far as its time grows with the bytes of the event. What is left for [`Parser::finish`] grows with its
+//! members.
 //!
 //! Invariant: the outcome is that of [`Parser::parse`], whatever the slices.
 

@@ -6,8 +6,8 @@
 //! covers a type twice, so an entry is met at most once per event. The cost of an event is a lookup per family in use,
 //! plus its candidates.
 //!
-//! Entries are counted: the same (filter, target) may be inserted several times and stays until removed as often, so the
-//! index serves consumer cores (targets are classes) and owners (targets are cores, met once per matching *entry*:
+//! Entries are counted: the same (filter, target) may be inserted several times and stays until removed as often, so
+//! the index serves consumer cores (targets are classes) and owners (targets are cores, met once per matching *entry*:
 //! a target that entered two filters under different keys may be met twice).
 //!
 //! It does not evaluate filters: a candidate may still not match.

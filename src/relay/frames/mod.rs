@@ -1,6 +1,6 @@
 //! One event as the bytes that leave: framed for a binding, lowered to a ceiling, each form made at most once per event
-//! and core (contract §5), whatever the number of consumers. The lowered forms of a large event are prepared some at a time,
-//! before it is delivered.
+//! and core (contract §5), whatever the number of consumers. The lowered forms of a large event are prepared some at a
+//! time, before it is delivered.
 
 pub mod discovery;
 pub mod message;
@@ -59,8 +59,8 @@ impl Frames {
         self.runs = [[None; CEILINGS]; BINDINGS];
     }
 
-    /// Goes on with the form of an event that a ceiling allows. Answers whether there is nothing left to be done for it; the
-    /// event is to be framed next.
+    /// Goes on with the form of an event that a ceiling allows. Answers whether there is nothing left to be done for
+    /// it; the event is to be framed next.
     pub fn prepare(&mut self, arrived: Arrived, event: &Event<'_>, ceiling: Capture, budget: &mut usize) -> bool {
         if self.prepared != Some(arrived) {
             self.next_event(None);

@@ -3,8 +3,8 @@
 //! Each publisher, that is each connection, has an allowance: [`ALLOWANCE_BYTES`] a second, and as much at once. It is
 //! drawn on only while not everything is admitted ([`Admits::Little`]): what it covers goes on then, the rest waits.
 //!
-//! Invariants: whoever is not in the table has a whole allowance, so it holds nobody but those who drew on theirs within
-//! the last moments, and is swept when it has doubled; what one item overdraws is at most another allowance.
+//! Invariants: whoever is not in the table has a whole allowance, so it holds nobody but those who drew on theirs
+//! within the last moments, and is swept when it has doubled; what one item overdraws is at most another allowance.
 //!
 //! [`ALLOWANCE_BYTES`]: crate::limits::ALLOWANCE_BYTES
 
@@ -34,7 +34,8 @@ impl Allowances {
         Self { bytes, drawn: HashMap::new(), sweep_at: SWEEP_MIN }
     }
 
-    /// Whether the connection may go on with an item of so many bytes, which has not gone yet and draws on its allowance.
+    /// Whether the connection may go on with an item of so many bytes, which has not gone yet and draws on its
+    /// allowance.
     pub fn passes(&mut self, admits: Admits, conn: ConnId, bytes: usize, now: Now) -> bool {
         match admits {
             Admits::Everything => true,

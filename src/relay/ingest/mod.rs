@@ -1,15 +1,16 @@
 //! Events in: whole POST bodies, all or nothing, and single events of WebSockets, grouped by the core that owns their
 //! session (contract §3, §4).
 //!
-//! A POST is a [`Job`]: first its lines are counted (`wire/ndjson.rs`), then every line is parsed, slice by slice and each job in
-//! its turn, so that a large body stalls nobody; only then is it [`Ready`] and handed over, batch by batch and again each in
-//! its turn, as fast as owners and consumers take it from its publisher. The 202 follows the acknowledgement of
-//! every batch, and the evictions that these owe (`session_cap.rs`). A WebSocket's events are collected during a turn and
-//! handed over at its end, or before the next message of any connection that must not overtake them.
+//! A POST is a [`Job`]: first its lines are counted (`wire/ndjson.rs`), then every line is parsed, slice by slice and
+//! each job in its turn, so that a large body stalls nobody; only then is it [`Ready`] and handed over, batch by batch
+//! and again each in its turn, as fast as owners and consumers take it from its publisher. The 202 follows the
+//! acknowledgement of every batch, and the evictions that these owe (`session_cap.rs`). A WebSocket's events are
+//! collected during a turn and handed over at its end, or before the next message of any connection that must not
+//! overtake them.
 //!
-//! Invariants: a job hands over nothing before its last line is valid; batches of one job reach an owner in order; a batch
-//! holds at most [`BATCH_EVENTS`] events, and more than [`BATCH_BYTES`] (or a stage, if that is less) only if it holds one;
-//! a POST once begun is admitted and settled to its end, whether or not its connection is still there.
+//! Invariants: a job hands over nothing before its last line is valid; batches of one job reach an owner in order; a
+//! batch holds at most [`BATCH_EVENTS`] events, and more than [`BATCH_BYTES`] (or a stage, if that is less) only if it
+//! holds one; a POST once begun is admitted and settled to its end, whether or not its connection is still there.
 
 pub mod allowance;
 pub mod publishing;
@@ -254,8 +255,8 @@ impl Ingest {
         Some(Settlement { owed, answer: Some(Answer::Published(conn, response)) })
     }
 
-    /// Evictions are owed, to be made when everything handed over so far is admitted. Beside one waiting connection each there
-    /// are at most two more that wait for evictions alone.
+    /// Evictions are owed, to be made when everything handed over so far is admitted. Beside one waiting connection
+    /// each there are at most two more that wait for evictions alone.
     fn owe(&mut self, owed: usize) {
         if owed == 0 {
             return;

@@ -1,8 +1,8 @@
 //! Which publishers go on and which wait (contract §9).
 //!
-//! Everything from a socket to a write queue has a bound, and of every bound the first half is anybody's and the second is
-//! kept for those who publish little ([`Admits::of`], `allowance.rs`): what is before this core's owner and its reader is
-//! judged here, the rest by the engine. A POST waits as a job, batch by batch; a WebSocket is not read on.
+//! Everything from a socket to a write queue has a bound, and of every bound the first half is anybody's and the second
+//! is kept for those who publish little ([`Admits::of`], `allowance.rs`): what is before this core's owner and its
+//! reader is judged here, the rest by the engine. A POST waits as a job, batch by batch; a WebSocket is not read on.
 //!
 //! Invariant: who waits is looked at again each turn, in another order each time, so that nobody is always the last.
 

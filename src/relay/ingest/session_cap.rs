@@ -3,15 +3,15 @@
 //! A batch's events reach several owners, and one owner may create a session before another has refreshed the session
 //! that was the least recently written one when the batch began. So owners evict nothing for the cap: they count what
 //! they create ([`Shared::session_created`]) and tell the receiving core how many of it were over the cap. That core
-//! settles when *every* owner has admitted its part: only then does the order of the batch stand in the recency of
-//! all sessions, and only then is the batch answered. Until then sessions may be more than the cap by what batches under
+//! settles when *every* owner has admitted its part: only then does the order of the batch stand in the recency of all
+//! sessions, and only then is the batch answered. Until then sessions may be more than the cap by what batches under
 //! way have created. Those kept in the end are the same as if each had been evicted at once, except that a session
 //! written again in the same batch keeps its history.
 //!
-//! An eviction is first claimed ([`Shared::claim_eviction`]), which counts the session as gone; two cores that settle at
-//! once cannot both evict for the same excess. The victim is the session with the lowest of the published oldest ticks,
-//! and its owner evicts it only if it still bears that tick; otherwise the claim is given back and all begins anew, as
-//! the excess may have gone with what changed.
+//! An eviction is first claimed ([`Shared::claim_eviction`]), which counts the session as gone; two cores that settle
+//! at once cannot both evict for the same excess. The victim is the session with the lowest of the published oldest
+//! ticks, and its owner evicts it only if it still bears that tick; otherwise the claim is given back and all begins
+//! anew, as the excess may have gone with what changed.
 //!
 //! Knows no owner and no connection: it says what to do next ([`SessionCap::step`]) and hears what became of it.
 //!

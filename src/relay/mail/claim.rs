@@ -5,8 +5,8 @@ use std::sync::Arc;
 use crate::engine::service::{ConnId, CoreId};
 use crate::wire::json::{self, Kind};
 
-/// `capabilities.control` of a hello as written; one text, however many claims refer to it. Read when a command comes, which
-/// is seldom.
+/// `capabilities.control` of a hello as written; one text, however many claims refer to it. Read when a command comes,
+/// which is seldom.
 #[derive(Debug, Clone, Default)]
 pub struct Control(Option<Arc<str>>);
 

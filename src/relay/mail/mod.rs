@@ -1,7 +1,7 @@
 //! The messages that the relays of all cores exchange.
 //!
-//! A session has one owner core (`protocol/owners.rs`): the single writer of its buffer and the one place that orders its events.
-//! Agent-scoped events are ordered by the owner of their agent's name.
+//! A session has one owner core (`protocol/owners.rs`): the single writer of its buffer and the one place that orders
+//! its events. Agent-scoped events are ordered by the owner of their agent's name.
 //!
 //! Two directions, two lanes (`engine/mailbox.rs`):
 //! - *core → owner* ([`OwnerInput`], ingest lane): events, commands, registrations, page requests, ends of claims. One

@@ -1,5 +1,5 @@
-//! What travels of a replay: how far it has come at an owner, what is asked of it next, and the page that comes back. What a
-//! cursor's phases mean, and how they follow each other, stands in `owner/replay.rs`.
+//! What travels of a replay: how far it has come at an owner, what is asked of it next, and the page that comes back.
+//! What a cursor's phases mean, and how they follow each other, stands in `owner/replay.rs`.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -54,8 +54,8 @@ pub enum Phase {
     },
 }
 
-/// A walk over the sessions of an owner, in the order of their names: what is behind it was served, and what is ahead was not,
-/// whatever was evicted and came back meanwhile.
+/// A walk over the sessions of an owner, in the order of their names: what is behind it was served, and what is ahead
+/// was not, whatever was evicted and came back meanwhile.
 #[derive(Debug)]
 pub struct Walk<C> {
     /// The last session met.
@@ -102,8 +102,9 @@ pub struct PageRequest {
     pub memory: PageMemory,
 }
 
-/// The memory of a page. It travels with the request and comes back with the page, so that a replay allocates for its first
-/// page only: pages are large enough for the allocator to hand every one's memory back to the system and fetch it again.
+/// The memory of a page. It travels with the request and comes back with the page, so that a replay allocates for its
+/// first page only: pages are large enough for the allocator to hand every one's memory back to the system and fetch it
+/// again.
 #[derive(Debug, Default)]
 pub struct PageMemory {
     /// Where items go.
@@ -153,8 +154,8 @@ pub enum PageItem {
 pub struct Page {
     /// For whom.
     pub sub: SubRef,
-    /// From where the next page is to be read; `None` if nothing is left at this owner: a live replay is live there from
-    /// now on.
+    /// From where the next page is to be read; `None` if nothing is left at this owner: a live replay is live there
+    /// from now on.
     pub next: Option<Cursor>,
     /// The owner's newest arrival number when the page was read.
     pub arrival: u64,

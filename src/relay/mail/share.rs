@@ -1,10 +1,10 @@
 //! How much of an answer that cannot hold everything each connection gets (contract §4, §6.7).
 //!
-//! The rule is the fair one: all connections may have the same number of bytes, as many as fit. Who asks for less has it
-//! all, so what is left out is of those who have most, and nobody can crowd out the others.
+//! The rule is the fair one: all connections may have the same number of bytes, as many as fit. Who asks for less has
+//! it all, so what is left out is of those who have most, and nobody can crowd out the others.
 //!
-//! Sizes are counted by powers of two, so that a core's part is of one size however many connections it has. What a share
-//! costs is therefore known from above: too little may be given, never too much.
+//! Sizes are counted by powers of two, so that a core's part is of one size however many connections it has. What a
+//! share costs is therefore known from above: too little may be given, never too much.
 
 /// Sizes of what connections have to tell.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,8 +37,8 @@ impl Sizes {
         }
     }
 
-    /// The most bytes that every connection may have so that all together stay within `bytes_max`. At least `bytes_max` if
-    /// nothing need be left out.
+    /// The most bytes that every connection may have so that all together stay within `bytes_max`. At least `bytes_max`
+    /// if nothing need be left out.
     #[must_use]
     pub fn share(&self, bytes_max: usize) -> usize {
         let bytes_max = bytes_max as u64;

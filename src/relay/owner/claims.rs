@@ -1,9 +1,9 @@
 //! Claimants (§6.2): which connections emit for a session.
 //!
-//! A claim is kept in two places, each of which owns one question. The connection's core keeps what the connection claims
-//! (`party/claimed.rs`: roster, `/connections`, the claim limit). The session's owner keeps the [`Claims`] table: who claims
-//! it, for routing. Changes ride with the events that cause them, through the
-//! FIFO lane to the owner, so a claim stands before its event reaches any consumer.
+//! A claim is kept in two places, each of which owns one question. The connection's core keeps what the connection
+//! claims (`party/claimed.rs`: roster, `/connections`, the claim limit). The session's owner keeps the [`Claims`]
+//! table: who claims it, for routing. Changes ride with the events that cause them, through the FIFO lane to the owner,
+//! so a claim stands before its event reaches any consumer.
 
 use std::collections::HashMap;
 use std::sync::Arc;

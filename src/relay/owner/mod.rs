@@ -10,8 +10,8 @@
 //! Effects come out as mails in order ([`Owner::take_effect`]); `mod.rs` hands them to this core's own reader or sends
 //! them. The owner knows no socket and no subscription, only cores and what they are interested in.
 //!
-//! Invariant: the published oldest tick is that of the directory's oldest session, and is published before the number of
-//! sessions changes: who finds a session counted finds its tick.
+//! Invariant: the published oldest tick is that of the directory's oldest session, and is published before the number
+//! of sessions changes: who finds a session counted finds its tick.
 
 pub mod claims;
 pub mod directory;
@@ -40,7 +40,8 @@ use crate::relay::owner::claims::{Claimants, Claims};
 use crate::relay::owner::directory::{Directory, SessionId};
 use crate::relay::shared::Shared;
 
-/// Events admitted in one go before the turn moves on to its flush; few in tests, so that the simulation meets its edges.
+/// Events admitted in one go before the turn moves on to its flush; few in tests, so that the simulation meets its
+/// edges.
 const EVENTS_PER_TURN: usize = if cfg!(test) { 8 } else { 512 };
 /// Page requests served in one go.
 const PAGES_PER_TURN: usize = if cfg!(test) { 4 } else { 16 };
@@ -162,8 +163,8 @@ impl Owner {
         !self.held && (self.current.is_some() || !self.inputs.is_empty())
     }
 
-    /// Acts on inputs until none is left, the budget of a turn is spent, or one is held. Answers the bytes of the largest
-    /// batch or page.
+    /// Acts on inputs until none is left, the budget of a turn is spent, or one is held. Answers the bytes of the
+    /// largest batch or page.
     pub fn run(&mut self, parser: &mut Parser) -> usize {
         let mut largest = 0;
         if self.held {
@@ -339,8 +340,8 @@ impl Owner {
         Ok(writer.is_some_and(|writer| self.directory.trim_lowest(writer, needed) > 0))
     }
 
-    /// Of `here` and the other cores' oldest: `here` if it is the least recently written; otherwise its core is asked to
-    /// evict it.
+    /// Of `here` and the other cores' oldest: `here` if it is the least recently written; otherwise its core is asked
+    /// to evict it.
     fn least_recent(&mut self, here: Option<(u64, SessionId)>) -> Result<Option<SessionId>, Held> {
         let elsewhere = self.shared.oldest_elsewhere(self.core);
         match (here, elsewhere) {

@@ -9,9 +9,9 @@
 //!   session's in the order of arrival. The replay ends with a round behind which nothing has arrived: that page is
 //!   answered through the same FIFO lane as live events, so what comes behind it is live and nothing falls between.
 //!
-//! Work of one page is bounded by what is looked at, not by what matches ([`SCAN_BYTES`]); all pages of a core's turn together
-//! are, too ([`crate::relay::owner`]), so that fifty replays that match nothing cost a turn no more than one. Sessions that the filter rules out by name are
-//! passed over: nothing of them is read, and none of their gaps is told.
+//! Work of one page is bounded by what is looked at, not by what matches ([`SCAN_BYTES`]); all pages of a core's turn
+//! together are, too ([`crate::relay::owner`]), so that fifty replays that match nothing cost a turn no more than one.
+//! Sessions that the filter rules out by name are passed over: nothing of them is read, and none of their gaps is told.
 
 use std::collections::VecDeque;
 use std::ops::Bound;

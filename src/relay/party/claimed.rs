@@ -1,5 +1,5 @@
-//! The sessions that one connection claims (§6.2): for the roster, `/connections`, and the limit of claims. Who claims a
-//! session, as its owner knows it, is `owner/claims.rs`'s.
+//! The sessions that one connection claims (§6.2): for the roster, `/connections`, and the limit of claims. Who claims
+//! a session, as its owner knows it, is `owner/claims.rs`'s.
 //!
 //! Invariant: both tables of a connection hold the same claims, and `bytes` is what they take.
 
@@ -52,7 +52,8 @@ impl ClaimedSessions {
         Some(name)
     }
 
-    /// The oldest claim, taken out, if there are more than `max`, or more than one that take more than `bytes_max` bytes.
+    /// The oldest claim, taken out, if there are more than `max`, or more than one that take more than `bytes_max`
+    /// bytes.
     pub fn lapse(&mut self, max: usize, bytes_max: usize) -> Option<Arc<str>> {
         let Claimed { since, bytes, .. } = &**self.claimed.as_ref()?;
         if since.len() <= max && (*bytes <= bytes_max || since.len() <= 1) { None } else { self.pop_oldest() }

@@ -150,8 +150,8 @@ impl Portion {
 }
 
 impl Party {
-    /// What it has to tell: in the roster an entry for each claim, in `GET /connections` one that lists them. Nothing before
-    /// its hello.
+    /// What it has to tell: in the roster an entry for each claim, in `GET /connections` one that lists them. Nothing
+    /// before its hello.
     pub fn portion(&self, list: List, subscriptions: impl FnOnce() -> usize) -> Option<Portion> {
         let hello = self.hello.as_ref()?;
         match list {

@@ -1,8 +1,9 @@
 //! One core's part of the roster (§6.7) and of `GET /connections` (§4), written some at a time.
 //!
 //! A part is asked for twice: first what each connection has to tell is measured ([`Sizes`]), then it is written, each
-//! connection's up to the same share. Of who has more the oldest claims are told. Both are one walk over connections and their
-//! claims that stops when a turn has looked at enough, and goes on where it stopped, by slot and by number of claim.
+//! connection's up to the same share. Of who has more the oldest claims are told. Both are one walk over connections
+//! and their claims that stops when a turn has looked at enough, and goes on where it stopped, by slot and by number of
+//! claim.
 //!
 //! Invariants: what a connection says is written whole or taken back (it may be gone when its turn comes again); a
 //! part never exceeds its bound, whatever was claimed since it was measured.
@@ -18,8 +19,8 @@ use crate::relay::mail::list::{Ask, List, Part};
 use crate::relay::mail::share::Sizes;
 use crate::relay::party::hello::{Party, Portion};
 
-/// Looks of one turn: one for each connection and claim, and one for every [`BYTES_PER_LOOK`] bytes. Few in tests, so that
-/// the simulation meets its edges.
+/// Looks of one turn: one for each connection and claim, and one for every [`BYTES_PER_LOOK`] bytes. Few in tests, so
+/// that the simulation meets its edges.
 const LOOKS_PER_TURN: usize = if cfg!(test) { 8 } else { 8 << 10 };
 const BYTES_PER_LOOK: usize = 64;
 

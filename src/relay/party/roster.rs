@@ -1,9 +1,9 @@
-//! Lists of connections: the roster (§6.7) and `GET /connections` (§4), as the core that is asked for one has them gathered.
-//! What a core tells is `listing.rs`'s.
+//! Lists of connections: the roster (§6.7) and `GET /connections` (§4), as the core that is asked for one has them
+//! gathered. What a core tells is `listing.rs`'s.
 //!
-//! All cores are asked twice: how much each connection has to tell, then for the entries, each connection's up to the share
-//! that makes all fit into one answer (`share.rs`). So an answer is as large as it may be at most, whoever claims what, and
-//! memory never holds more than an answer and its parts.
+//! All cores are asked twice: how much each connection has to tell, then for the entries, each connection's up to the
+//! share that makes all fit into one answer (`share.rs`). So an answer is as large as it may be at most, whoever claims
+//! what, and memory never holds more than an answer and its parts.
 
 use crate::protocol::gather::Gathering;
 

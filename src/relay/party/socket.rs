@@ -1,8 +1,8 @@
 //! `/socket`: what a WebSocket message means (contract §6). Hello first, then events and frames, acted on in order.
 //!
 //! A message whose answer needs other cores (`subscribe`, `roster`, a command, a `ping` behind events) parks its
-//! connection until the answer is out, so that answers keep the order of the messages. So does a large message, which is
-//! read over several turns; it is acted on even if its connection has gone meanwhile.
+//! connection until the answer is out, so that answers keep the order of the messages. So does a large message, which
+//! is read over several turns; it is acted on even if its connection has gone meanwhile.
 
 use std::borrow::Cow;
 use std::sync::atomic::Ordering;
@@ -213,8 +213,8 @@ impl Relay {
         self.commands.push((owner, Command { batch, tick, sender: conn }));
     }
 
-    /// Over a limit of claims, its own or that of all connections together, the party's oldest claims lapse: behind the events that displaced them, and ahead of one that claims
-    /// the same session again.
+    /// Over a limit of claims, its own or that of all connections together, the party's oldest claims lapse: behind the
+    /// events that displaced them, and ahead of one that claims the same session again.
     fn lapse_claims(&mut self, out: &mut dyn Post<RelayMail>, conn: ConnId) {
         let limits = &self.shared.limits;
         let bytes_max = limits.connection_remembered_bytes_max();

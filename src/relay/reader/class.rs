@@ -76,8 +76,8 @@ pub struct Classes {
 }
 
 impl Classes {
-    /// Bytes that a class with this filter keeps on all cores: itself, its way into the table and the indices, the filter,
-    /// and what each owner knows of it.
+    /// Bytes that a class with this filter keeps on all cores: itself, its way into the table and the indices, the
+    /// filter, and what each owner knows of it.
     #[must_use]
     pub fn footprint(filter: &Filter, cores: usize) -> usize {
         const FIXED: usize = size_of::<Class>()

@@ -2,10 +2,10 @@
 //! replay skips it (contract §3, §6.3).
 //!
 //! A connection may have thousands of subscriptions and a page thousands of events, so the ones are not walked for each
-//! of the others. A [`Coverage`] is made once per page. Subscriptions of one class are one group, whose filter is matched
-//! once; of the group only the earliest arrival number counts, and the lowest of the positions asked for in the present
-//! session, which is looked for once per session. Of many groups only those are looked at that the index of classes finds
-//! for the event.
+//! of the others. A [`Coverage`] is made once per page. Subscriptions of one class are one group, whose filter is
+//! matched once; of the group only the earliest arrival number counts, and the lowest of the positions asked for in the
+//! present session, which is looked for once per session. Of many groups only those are looked at that the index of
+//! classes finds for the event.
 //!
 //! Invariant: while a page is being delivered, no subscription of its connection begins, ends or goes live.
 
@@ -57,8 +57,8 @@ struct Group {
 }
 
 impl Reader {
-    /// What the connection's subscriptions other than `but` cover. One that still replays this owner's sessions comes later,
-    /// and skips what is delivered now.
+    /// What the connection's subscriptions other than `but` cover. One that still replays this owner's sessions comes
+    /// later, and skips what is delivered now.
     pub(in crate::relay) fn coverage(&self, conn: ConnId, but: SubRef, owner: CoreId) -> Coverage {
         let mut groups: HashMap<ClassId, Group> = HashMap::new();
         let subs = self.peers.get(conn).map(|peer| peer.subs.as_slice()).unwrap_or_default();

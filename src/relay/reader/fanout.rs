@@ -144,7 +144,8 @@ impl Reader {
         others
     }
 
-    /// What books of positions say of an event: its session's shared name, and where it stands. None if they say nothing.
+    /// What books of positions say of an event: its session's shared name, and where it stands. None if they say
+    /// nothing.
     fn booked(&mut self, event: &Event<'_>) -> Option<(Arc<str>, Position)> {
         let (session, position) = (event.session()?, event.position()?);
         Some((self.booked_name(session)?, position))
@@ -203,8 +204,8 @@ impl Reader {
         }
     }
 
-    /// Notes an event of a peer that is looked at singly, for each of `subs`: the last `len` bytes counted for it are its
-    /// frame.
+    /// Notes an event of a peer that is looked at singly, for each of `subs`: the last `len` bytes counted for it are
+    /// its frame.
     pub(in crate::relay) fn note_positions(
         &mut self,
         conn: ConnId,

@@ -527,8 +527,8 @@ impl Reader {
         name
     }
 
-    /// The streams and WebSockets that have not been told yet, a turn's worth of them, are told that the process ends, behind
-    /// everything queued.
+    /// The streams and WebSockets that have not been told yet, a turn's worth of them, are told that the process ends,
+    /// behind everything queued.
     pub fn say_goodbye(&mut self, out: &mut dyn Outbox) -> Work {
         self.settle_all(out);
         let untold = self.peers.iter().filter(|(_, peer)| !peer.ended).map(|(conn, peer)| (conn, peer.binding));
@@ -601,7 +601,8 @@ pub(in crate::relay) fn handed(out: &dyn Outbox, conn: ConnId) -> HandedTo {
     handed
 }
 
-/// Connections told of the end in one turn: a WebSocket's positions may be many. Few in tests, so that there are several turns.
+/// Connections told of the end in one turn: a WebSocket's positions may be many. Few in tests, so that there are
+/// several turns.
 const GOODBYES_PER_TURN: usize = if cfg!(test) { 2 } else { 256 };
 /// Subscriptions of one connection that are searched for a name; more of them are kept by name.
 const SUBSCRIPTIONS_SEARCHED: usize = 8;

@@ -68,8 +68,8 @@ pub struct Peer {
     pub ended: bool,
     /// Kept once a WebSocket peer was looked at singly.
     pub positions: Option<Box<OwnPositions>>,
-    /// Fingerprints of commands handed to it while it replays: catching up must not bring them again. Forgotten with the
-    /// end of its last replay.
+    /// Fingerprints of commands handed to it while it replays: catching up must not bring them again. Forgotten with
+    /// the end of its last replay.
     pub commands: Option<Box<HashSet<u128>>>,
     /// Subscriptions by the client's name, once there are too many to search.
     pub by_id: Option<Box<HashMap<Arc<str>, SubRef>>>,

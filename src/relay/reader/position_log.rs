@@ -3,17 +3,18 @@
 //! A log follows one stream of bytes. Each event pushed is a record with the offsets in that stream at which its frame
 //! begins and ends; a connection's share of the stream that has left is a number, so "what did it get" is a cut through
 //! the log. A frame of which a part has left counts as handed over: whatever becomes of the connection, the rest of it
-//! still goes out. Records whose bytes have certainly left everywhere are *settled*: folded into a map from key to newest position.
+//! still goes out. Records whose bytes have certainly left everywhere are *settled*: folded into a map from key to
+//! newest position.
 //!
-//! To find out what has left everywhere costs a look at every connection, so it is worth it only once the log has doubled
-//! since ([`PositionLog::is_long`]).
+//! To find out what has left everywhere costs a look at every connection, so it is worth it only once the log has
+//! doubled since ([`PositionLog::is_long`]).
 //!
-//! What is adopted from another log keeps the order that it had there: all of it stands at one offset of this stream, and
-//! counts ascending behind that.
+//! What is adopted from another log keeps the order that it had there: all of it stands at one offset of this stream,
+//! and counts ascending behind that.
 //!
-//! Invariants: records ascend by `end`; a settled entry's `end` is below every record's; only what one frame tells shares a
-//! [`When`], so which are the latest is never left to chance; the map holds at most twice `keys_max` keys, of which the
-//! latest stay.
+//! Invariants: records ascend by `end`; a settled entry's `end` is below every record's; only what one frame tells
+//! shares a [`When`], so which are the latest is never left to chance; the map holds at most twice `keys_max` keys, of
+//! which the latest stay.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;

@@ -20,7 +20,8 @@ use crate::relay::mail::{OwnerInput, SubRef};
 use crate::relay::reader::Reader;
 use crate::relay::reader::coverage::StoredAt;
 
-/// A page's frames are queued in runs of about this size, which share delivery blocks; a longer run would need one of its own.
+/// A page's frames are queued in runs of about this size, which share delivery blocks; a longer run would need one of
+/// its own.
 const RUN_BYTES: usize = 32 << 10;
 /// Memories of pages kept for the next requests.
 const PAGE_MEMORY_KEPT: usize = 4;
@@ -119,8 +120,8 @@ impl Reader {
         self.read_on(out, sub);
     }
 
-    /// Keeps what is to be judged later. The owner has counted it already; what nobody will judge is taken back, so that
-    /// the count comes down to 0 whatever becomes of the page.
+    /// Keeps what is to be judged later. The owner has counted it already; what nobody will judge is taken back, so
+    /// that the count comes down to 0 whatever becomes of the page.
     fn remember_unknown(&mut self, page: &Page) {
         let mut session: &str = "";
         let mut forgotten = 0;

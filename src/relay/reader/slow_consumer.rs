@@ -1,10 +1,11 @@
-//! Slow consumers (contract §9): `debug` and `info` are shed, counted and announced; everything else is delivered, or the
-//! consumer is cut so that it resumes exactly.
+//! Slow consumers (contract §9): `debug` and `info` are shed, counted and announced; everything else is delivered, or
+//! the consumer is cut so that it resumes exactly.
 //!
-//! Who has begun to miss events goes on missing them until its queue is empty, or something comes that it must get. Otherwise
-//! each small piece of room in a nearly full queue would take an announcement, and no event behind it.
+//! Who has begun to miss events goes on missing them until its queue is empty, or something comes that it must get.
+//! Otherwise each small piece of room in a nearly full queue would take an announcement, and no event behind it.
 //!
-//! What may be shed leaves the end of the queue ([`Room::Unreserved`]) to what may not: shedding comes first, the cut last.
+//! What may be shed leaves the end of the queue ([`Room::Unreserved`]) to what may not: shedding comes first, the cut
+//! last.
 
 use std::collections::HashMap;
 

@@ -170,8 +170,9 @@ impl Subscription {
     }
 }
 
-/// Bytes that a subscription keeps, beside those of its class: itself, its places in the lists of its peer and its class, its
-/// name, what it covers, its replay, and each position in the cursor, among those covered and among those to be judged.
+/// Bytes that a subscription keeps, beside those of its class: itself, its places in the lists of its peer and its
+/// class, its name, what it covers, its replay, and each position in the cursor, among those covered and among those to
+/// be judged.
 #[must_use]
 pub fn own_footprint(id: Option<&str>, from: &From, live: bool, cores: usize) -> usize {
     const FIXED: usize = size_of::<Subscription>()

@@ -218,8 +218,8 @@ impl World {
         }
     }
 
-    /// Whether something of a session is missing behind what had come of it when a gap was announced, at that place of the
-    /// log: an event that never came, or a copy of one; or a position below all that was ever sent.
+    /// Whether something of a session is missing behind what had come of it when a gap was announced, at that place of
+    /// the log: an event that never came, or a copy of one; or a position below all that was ever sent.
     fn is_gap(&self, client: &Client, arrivals: &Arrivals, session: usize, asked: Option<u64>, place: usize) -> bool {
         if asked.is_some_and(|seq| seq + 1 < self.sessions[session].first_seq) {
             return true;

@@ -141,7 +141,8 @@ fn the_session_cap_evicts_exactly_the_least_recently_written() {
     }
 }
 
-/// What is told of when a connection began is the time of day of that turn, whatever became of the wall clock meanwhile.
+/// What is told of when a connection began is the time of day of that turn, whatever became of the wall clock
+/// meanwhile.
 #[test]
 fn a_connection_began_when_the_wall_clock_of_its_turn_says() {
     let mut machine = relays(1, &Limits::default(), &mut Random(0));

@@ -76,8 +76,8 @@ pub fn chunk_overhead(content_bytes: usize) -> usize {
     hex_len(content_bytes as u64) + 2 + CHUNK_END.len()
 }
 
-/// The length, framing included, of the chunk that starts at `bytes[0]`, written by this module. `None` if `bytes` do not
-/// hold its size line.
+/// The length, framing included, of the chunk that starts at `bytes[0]`, written by this module. `None` if `bytes` do
+/// not hold its size line.
 #[must_use]
 pub fn chunk_len(bytes: &[u8]) -> Option<usize> {
     // A size has at most 16 digits; the line of a chunk of ours holds nothing else.

@@ -14,7 +14,8 @@ const LAST: u64 = 253_402_300_799;
 pub struct Date([u8; LEN]);
 
 impl Date {
-    /// That moment; one before 1970 or after 9999, which only a clock set wrong shows, becomes the nearest that can be told.
+    /// That moment; one before 1970 or after 9999, which only a clock set wrong shows, becomes the nearest that can be
+    /// told.
     #[must_use]
     pub fn at(moment: SystemTime) -> Self {
         let seconds = moment.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()).min(LAST);

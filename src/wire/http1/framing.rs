@@ -1,7 +1,7 @@
 //! What the fields of a head say about the message and its connection (RFC 9112 §6, §9.3; RFC 9110 §10.1.1).
 //!
-//! Owns the rules that keep two hops from framing one request differently (request smuggling): each is the strict choice
-//! where the RFC leaves one. Knows the five fields it reads and no others.
+//! Owns the rules that keep two hops from framing one request differently (request smuggling): each is the strict
+//! choice where the RFC leaves one. Knows the five fields it reads and no others.
 
 use super::head::{HeadFault, Version};
 

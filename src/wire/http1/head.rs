@@ -11,10 +11,9 @@
 //! - one `Host`, which only HTTP/1.0 may leave out; its value is not examined;
 //! - the target is in origin-form or absolute-form, or `*` with OPTIONS.
 //!
-//! A head may arrive in any number of pieces: [`HeadSearch`] remembers what it has seen, so that a head costs time linear
-//! in its length however it is cut, and what is decided does not depend on the cuts. Faults of the lines are found as soon
-//! as the line is complete.
-//! Invariant: `start ≤ checked ≤ line_start ≤ scanned ≤ input length`.
+//! A head may arrive in any number of pieces: [`HeadSearch`] remembers what it has seen, so that a head costs time
+//! linear in its length however it is cut, and what is decided does not depend on the cuts. Faults of the lines are
+//! found as soon as the line is complete. Invariant: `start ≤ checked ≤ line_start ≤ scanned ≤ input length`.
 
 use std::mem::MaybeUninit;
 

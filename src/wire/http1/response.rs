@@ -1,9 +1,9 @@
 //! Responses: status line, fields and content into bytes (RFC 9112 §4, §6; contract §4).
 //!
-//! Owns the fields that frame a message (`Content-Length`, `Transfer-Encoding`, `Connection`) and the place of `Date`, which
-//! every response has but the interim one; everything else is the caller's. Knows no route, no clock and no socket. The version in the status line is always 1.1, as RFC 9110 §2.5 asks; what an
-//! HTTP/1.0 client may not be sent is left out by [`ReplyTo::version`].
-//! Invariant: a field value holds no CR, LF or NUL, whatever it was made from.
+//! Owns the fields that frame a message (`Content-Length`, `Transfer-Encoding`, `Connection`) and the place of `Date`,
+//! which every response has but the interim one; everything else is the caller's. Knows no route, no clock and no
+//! socket. The version in the status line is always 1.1, as RFC 9110 §2.5 asks; what an HTTP/1.0 client may not be sent
+//! is left out by [`ReplyTo::version`]. Invariant: a field value holds no CR, LF or NUL, whatever it was made from.
 
 use std::borrow::Cow;
 

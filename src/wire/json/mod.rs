@@ -4,11 +4,11 @@
 //! [`JSON_DEPTH_MAX`](crate::limits::JSON_DEPTH_MAX), one value and white space around it), walking over checked text,
 //! string escapes, the removal of white space between tokens, and objects written member by member.
 //!
-//! Does not know: what any member means. It builds no tree and reads no number: whoever asks gets the exact source text,
-//! so digits can never change on the way.
+//! Does not know: what any member means. It builds no tree and reads no number: whoever asks gets the exact source
+//! text, so digits can never change on the way.
 //!
-//! Invariants: a [`Value`] spans exactly the bytes of one JSON value of checked text; `start + text.len()` is its end in
-//! the source; every offset fits `u32` ([`scan()`] refuses longer texts). Walking text that was not checked yields
+//! Invariants: a [`Value`] spans exactly the bytes of one JSON value of checked text; `start + text.len()` is its end
+//! in the source; every offset fits `u32` ([`scan()`] refuses longer texts). Walking text that was not checked yields
 //! nonsense or nothing, but never panics. Nothing here recurses.
 
 mod object;

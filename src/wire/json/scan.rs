@@ -1,5 +1,5 @@
-//! The strict check of one whole JSON text, in one pass and without recursion; at once, or sliced ([`SlicedScan`]) where the
-//! text is so large that a pass would hold up everybody else.
+//! The strict check of one whole JSON text, in one pass and without recursion; at once, or sliced ([`SlicedScan`])
+//! where the text is so large that a pass would hold up everybody else.
 //!
 //! Every byte that is published goes through here, so it is written for speed: UTF-8 is checked ahead by `simdutf8`,
 //! strings are skipped eight bytes at a time, and the open containers are bits of one `u128`, which is why the depth
@@ -104,8 +104,8 @@ pub fn scan(text: &[u8]) -> Result<Document<'_>, JsonFault> {
     scan_members(text, |_| {})
 }
 
-/// Like [`scan()`], telling of every member of the outermost object on the way. `on_member` may have been called before a
-/// fault is found.
+/// Like [`scan()`], telling of every member of the outermost object on the way. `on_member` may have been called before
+/// a fault is found.
 ///
 /// # Errors
 /// As [`scan()`].
@@ -443,8 +443,8 @@ impl<F: FnMut(MemberSpan), const SLICED: bool> Scanner<'_, F, SLICED> {
         if SLICED { self.bytes.get(..self.slice.stop).unwrap_or(self.bytes) } else { self.bytes }
     }
 
-    /// Pauses if the slice ended in a run of bytes that began at `start`. A long one is noted, so that it is not walked again
-    /// when the scan goes on from the token boundary before it.
+    /// Pauses if the slice ended in a run of bytes that began at `start`. A long one is noted, so that it is not walked
+    /// again when the scan goes on from the token boundary before it.
     #[inline]
     fn pause_in(&mut self, start: usize, escaped: bool) -> Result<(), Halt> {
         if SLICED {
@@ -489,8 +489,8 @@ const NOTED_BYTES_MIN: usize = if cfg!(test) { 3 } else { 256 };
 #[derive(Debug, Default)]
 struct Slice {
     stop: usize,
-    /// Where a run begins, up to where it is known, and whether it holds escapes. At most a handful: what may stand between
-    /// two boundaries is white space, a name, a colon and a value.
+    /// Where a run begins, up to where it is known, and whether it holds escapes. At most a handful: what may stand
+    /// between two boundaries is white space, a name, a colon and a value.
     runs: Vec<(usize, usize, bool)>,
 }
 

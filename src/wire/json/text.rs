@@ -87,8 +87,8 @@ impl ValueWalk {
         self.at
     }
 
-    /// Walks on for some `bytes`, and to the end of a string that it comes to. Whether the value has ended; where there is
-    /// none, it never does, and the text is at its end.
+    /// Walks on for some `bytes`, and to the end of a string that it comes to. Whether the value has ended; where there
+    /// is none, it never does, and the text is at its end.
     pub fn go_on(&mut self, text: &[u8], bytes: usize) -> bool {
         let stop = self.at.saturating_add(bytes);
         while self.at < stop {
@@ -242,8 +242,8 @@ pub fn compact(text: &[u8], out: &mut Vec<u8>) {
     compact_some(text, 0, usize::MAX, out);
 }
 
-/// Like [`compact`], from `at` on, which is 0 or an earlier answer, for some `bytes`, and to the end of a string that it comes
-/// to. Answers up to where.
+/// Like [`compact`], from `at` on, which is 0 or an earlier answer, for some `bytes`, and to the end of a string that
+/// it comes to. Answers up to where.
 pub fn compact_some(text: &[u8], at: usize, bytes: usize, out: &mut Vec<u8>) -> usize {
     let some = text.get(..at.saturating_add(bytes)).unwrap_or(text);
     let mut kept = skip_white_space(some, at);

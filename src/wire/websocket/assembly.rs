@@ -1,8 +1,8 @@
 //! A message being received in pieces: fragments, or one frame that spans reads. Joined bytes, not a list of pieces, so
 //! that tiny fragments cost what their payload costs.
 //!
-//! - `checked ≤ bytes.len()`: the text up to `checked` is whole, valid characters; behind it lie at most three bytes that
-//!   can still become one. A byte that can not is a fault at once.
+//! - `checked ≤ bytes.len()`: the text up to `checked` is whole, valid characters; behind it lie at most three bytes
+//!   that can still become one. A byte that can not is a fault at once.
 //! - Memory is at most twice what the peer really sent (plus [`GROWTH_MIN`]) and never over the message limit, whatever
 //!   lengths it announces.
 

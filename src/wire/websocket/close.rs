@@ -71,8 +71,8 @@ impl Fault {
     }
 }
 
-/// The code in the unmasked body of a close frame; `None` for an empty body (§5.5.1). Its reason is checked and dropped:
-/// it is for people, and a peer's text does not belong in our log.
+/// The code in the unmasked body of a close frame; `None` for an empty body (§5.5.1). Its reason is checked and
+/// dropped: it is for people, and a peer's text does not belong in our log.
 pub(super) fn decode_close(body: &[u8]) -> Result<Option<CloseCode>, Fault> {
     let Some((code, reason)) = body.split_first_chunk::<2>() else {
         return if body.is_empty() { Ok(None) } else { Err(Fault::protocol("close body of one byte")) };

@@ -1,7 +1,7 @@
 //! Frames (RFC 6455 §5): heads of client frames in, whole server frames out.
 //!
-//! The relay sends every message as one unmasked, unfragmented frame, so a frame is also the unit at which a queue may be cut:
-//! [`frame_len`] finds its end. What a decoded head means inside a message is `message.rs`'s business.
+//! The relay sends every message as one unmasked, unfragmented frame, so a frame is also the unit at which a queue may
+//! be cut: [`frame_len`] finds its end. What a decoded head means inside a message is `message.rs`'s business.
 
 use super::close::{CloseCode, Fault};
 use crate::wire::Decoded;
@@ -70,9 +70,10 @@ pub struct FrameHead {
     pub payload_bytes: u64,
 }
 
-/// Decodes the head of a client frame. `admit` says whether a frame of that opcode may come now and announce so many bytes:
-/// it is asked about the opcode alone as soon as that is known (with 0 bytes), and again with the length, so that every
-/// fault, its own or one for close code 1002, is found with the first byte that shows it and none waits for the mask.
+/// Decodes the head of a client frame. `admit` says whether a frame of that opcode may come now and announce so many
+/// bytes: it is asked about the opcode alone as soon as that is known (with 0 bytes), and again with the length, so
+/// that every fault, its own or one for close code 1002, is found with the first byte that shows it and none waits for
+/// the mask.
 #[must_use]
 pub fn decode_head<E: From<Fault>>(
     bytes: &[u8],

@@ -1,6 +1,7 @@
 //! The upgrade request (RFC 6455 §4.2.1): accepted, or refused with the reason that the answer needs.
 //!
-//! `Origin` is the gateway's to check, for it knows the allowed ones; offered extensions and subprotocols are ignored (§6).
+//! `Origin` is the gateway's to check, for it knows the allowed ones; offered extensions and subprotocols are ignored
+//! (§6).
 
 use base64::Engine as _;
 use base64::alphabet;
@@ -13,7 +14,8 @@ use crate::wire::http1::{Framing, Version};
 /// What the server appends to the key before it is hashed (§1.3).
 const KEY_SUFFIX: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 
-/// Some clients draw 24 characters instead of 16 bytes, which leaves bits over behind the last byte; nothing depends on them.
+/// Some clients draw 24 characters instead of 16 bytes, which leaves bits over behind the last byte; nothing depends on
+/// them.
 const KEY: GeneralPurpose =
     GeneralPurpose::new(&alphabet::STANDARD, GeneralPurposeConfig::new().with_decode_allow_trailing_bits(true));
 

@@ -3,14 +3,15 @@
 //! A message that lies whole and unfragmented in the input is unmasked where it lies and lent out; only what is cut, by
 //! fragments or by reads, is gathered. So a decoder whose peer is between messages holds no memory.
 //!
-//! It knows neither the connection's state nor what a message means. No protocol here takes binary messages, so the first byte
-//! of one is a fault. The first message may have a bound of its own, lower than the others': over it comes
+//! It knows neither the connection's state nor what a message means. No protocol here takes binary messages, so the
+//! first byte of one is a fault. The first message may have a bound of its own, lower than the others': over it comes
 //! [`Incoming::TooLarge`] and not a fault, so that whoever set the bound can say so in his protocol's words.
 //!
-//! - Every byte given is taken, unless a whole [`Incoming`] comes back before it: no input needs to be kept for the decoder.
+//! - Every byte given is taken, unless a whole [`Incoming`] comes back before it: no input needs to be kept for the
+//!   decoder.
 //! - The outcome does not depend on how the input is cut, and each fault is reported with the first byte that shows it.
-//! - `partial` is some exactly while a head, a frame or a message is open; its bytes are bounded by `message_bytes_max` and
-//!   one control frame.
+//! - `partial` is some exactly while a head, a frame or a message is open; its bytes are bounded by `message_bytes_max`
+//!   and one control frame.
 //! - Once messages are read past, none is gathered and none comes any more, only control frames do.
 //! - Nothing is decoded behind a [`Incoming::Fault`] (the framing is lost) or a [`Incoming::Close`] (§5.5.1).
 
@@ -157,8 +158,8 @@ struct Input<'a> {
 }
 
 impl MessageDecoder {
-    /// A decoder for messages of at most so many bytes and frames; over either the fault is 1009. The first message of a
-    /// connection has the bound `first_bytes_max`, if that is less: over it comes [`Incoming::TooLarge`].
+    /// A decoder for messages of at most so many bytes and frames; over either the fault is 1009. The first message of
+    /// a connection has the bound `first_bytes_max`, if that is less: over it comes [`Incoming::TooLarge`].
     #[must_use]
     pub fn new(message_bytes_max: usize, first_bytes_max: usize, fragments_max: usize) -> Self {
         let bound = |bytes: usize| u32::try_from(bytes).unwrap_or(u32::MAX);
@@ -181,8 +182,8 @@ impl MessageDecoder {
         self.forget_empty();
     }
 
-    /// Takes input up to the end of the next message or control frame, and answers how much it took. Without one, and after
-    /// the end, that is all of it.
+    /// Takes input up to the end of the next message or control frame, and answers how much it took. Without one, and
+    /// after the end, that is all of it.
     pub fn decode<'a>(&mut self, input: &'a mut [u8]) -> (usize, Option<Incoming<'a>>) {
         if self.ended {
             return (input.len(), None);

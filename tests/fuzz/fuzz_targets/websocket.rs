@@ -1,4 +1,5 @@
-//! Client bytes, in one piece and re-cut into chunks: the same messages come out, texts are UTF-8, memory follows what came.
+//! Client bytes, in one piece and re-cut into chunks: the same messages come out, texts are UTF-8, memory follows what
+//! came.
 //!
 //! The first byte chooses the sizes of the chunks; the rest is what the client sends.
 

@@ -1,8 +1,8 @@
-//! A small protocol of WebSockets, to be driven by the machine: what one says all hear. Some of it is filed first, by an archive
-//! that is a thread and no core: its answer is mail from outside, and who waits for it is parked.
+//! A small protocol of WebSockets, to be driven by the machine: what one says all hear. Some of it is filed first, by
+//! an archive that is a thread and no core: its answer is mail from outside, and who waits for it is parked.
 //!
-//! Invariants: a parked member is read no further; what was taken in is heard, also if its speaker is gone before it was
-//! filed.
+//! Invariants: a parked member is read no further; what was taken in is heard, also if its speaker is gone before it
+//! was filed.
 
 mod world;
 

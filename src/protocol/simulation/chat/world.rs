@@ -1,5 +1,5 @@
-//! Who speaks and listens: members that are slow, go, or are parked until the archive, a thread that is no core, has filed what
-//! they said; and what each must have heard.
+//! Who speaks and listens: members that are slow, go, or are parked until the archive, a thread that is no core, has
+//! filed what they said; and what each must have heard.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,6 @@
-//! A small protocol of streams and bodies, to be driven by the machine: what is posted comes out of every stream, numbered by
-//! the core that owns it. It has deferred answers, an alarm per stream, and deadlines that are no connection's.
+//! A small protocol of streams and bodies, to be driven by the machine: what is posted comes out of every stream,
+//! numbered by the core that owns it. It has deferred answers, an alarm per stream, and deadlines that are no
+//! connection's.
 //!
 //! Invariants: a note that was taken is numbered, fanned out and answered, whoever is gone meanwhile; answers of
 //! `GET /notes/later` are due at the deadline told.

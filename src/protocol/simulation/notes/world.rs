@@ -1,5 +1,5 @@
-//! Who posts notes and reads them: kept connections that ask one thing after the other, streams that are slow, bodies that are
-//! too long or cut off; and what each must have been told.
+//! Who posts notes and reads them: kept connections that ask one thing after the other, streams that are slow, bodies
+//! that are too long or cut off; and what each must have been told.
 
 use std::collections::{BTreeMap, VecDeque};
 

@@ -11,8 +11,8 @@
 //! - Recency is that of the last *admitted* event: a duplicate refreshes nothing.
 //! - A [`SessionId`] is never given twice: after eviction it misses, also when the name comes back.
 //!
-//! Invariants: both maps of names, occupied slots and the recency list hold the same sessions, none of which has a tombstone. The pool's held bytes are the
-//! buffers' chunks and tables, the sessions' own bytes and the tombstones'.
+//! Invariants: both maps of names, occupied slots and the recency list hold the same sessions, none of which has a
+//! tombstone. The pool's held bytes are the buffers' chunks and tables, the sessions' own bytes and the tombstones'.
 
 mod recency;
 mod tombstones;
@@ -27,8 +27,8 @@ use crate::relay::buffer::{Admission, CatchUpCursor, Marks, NewEvent, PageEnd, R
 use crate::relay::owner::directory::recency::Recency;
 use crate::relay::owner::directory::tombstones::Tombstones;
 
-/// A session beside its name and its buffer: its slot, its link, its map entries and the name's counters, with the slack
-/// that growing tables have.
+/// A session beside its name and its buffer: its slot, its link, its map entries and the name's counters, with the
+/// slack that growing tables have.
 const SESSION_BYTES: usize = 2 * (size_of::<Option<Session>>() + 2 * size_of::<(Arc<str>, SessionId)>() + 24) + 16;
 /// Scratch that is kept between pages; a larger event's is freed behind its page.
 const SCRATCH_KEPT_BYTES: usize = 256 << 10;
@@ -222,9 +222,9 @@ impl Directory {
         self.tombstones.find(name)
     }
 
-    /// What is held or remembered, in the order of names, from one on. A walk that goes on behind the last name it met meets
-    /// every session that is there from its beginning to its end exactly once, whatever comes and goes meanwhile, and one
-    /// that goes ahead of it as what is remembered of it.
+    /// What is held or remembered, in the order of names, from one on. A walk that goes on behind the last name it met
+    /// meets every session that is there from its beginning to its end exactly once, whatever comes and goes meanwhile,
+    /// and one that goes ahead of it as what is remembered of it.
     pub fn kept(&self, from: Bound<&str>) -> impl Iterator<Item = (&Arc<str>, Kept<'_>)> {
         let mut gone = self.tombstones.from(from).peekable();
         let mut held = self.by_name.range::<str, _>((from, Bound::Unbounded)).peekable();

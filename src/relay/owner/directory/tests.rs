@@ -165,7 +165,8 @@ fn a_walk_meets_every_name_once_held_or_gone() {
         drop(ahead);
         match session {
             Some(id) => {
-                // The one met goes, and every other time comes back; every third time one ahead goes as well. New ones come.
+                // The one met goes, and every other time comes back; every third time one ahead goes as well. New ones
+                // come.
                 directory.evict(id).unwrap();
                 if held.len() % 2 == 0 {
                     directory.write(&name, &emitter.next(b"{}"), 2).unwrap();

@@ -31,8 +31,8 @@ impl World {
         }
     }
 
-    /// The process ends, which one core learns before another: what was taken in is answered and delivered, everybody is
-    /// told.
+    /// The process ends, which one core learns before another: what was taken in is answered and delivered, everybody
+    /// is told.
     pub(in crate::relay::simulation) fn drain(&mut self) {
         let Self { machine, random, clients, sent, .. } = self;
         machine.drain(random, |machine, random, core| {

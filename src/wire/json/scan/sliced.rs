@@ -1,11 +1,11 @@
-//! The strict check of one JSON text in slices: what [`scan_members`](super::scan_members) does in one go, for a text so large
-//! that this would hold up everybody else.
+//! The strict check of one JSON text in slices: what [`scan_members`](super::scan_members) does in one go, for a text
+//! so large that this would hold up everybody else.
 //!
-//! It goes on from the last token boundary; a long run of white space, digits or a string's inside that was cut is noted
-//! ([`Slice`]), so that no byte is walked twice but a few.
+//! It goes on from the last token boundary; a long run of white space, digits or a string's inside that was cut is
+//! noted ([`Slice`]), so that no byte is walked twice but a few.
 //!
-//! Invariants: the outcome does not depend on the slices; a walk looks at no more bytes than its budget, but for the token at
-//! its end and bytes checked to be UTF-8, of which [`UTF8_BYTES_PER_COST`] count as one.
+//! Invariants: the outcome does not depend on the slices; a walk looks at no more bytes than its budget, but for the
+//! token at its end and bytes checked to be UTF-8, of which [`UTF8_BYTES_PER_COST`] count as one.
 
 use std::ops::Range;
 
