@@ -47,7 +47,7 @@ const HOMES: &[(&[&str], &[&str])] = &[
     (&["std::process"], &["main.rs", "server.rs", "ops/config.rs", "ops/shutdown.rs", "engine/"]),
 ];
 
-/// What rustfmt keeps code to; comments it leaves alone.
+/// What rustfmt keeps code to; comments it leaves alone. Rows of a table cannot be broken.
 const COLUMNS: usize = 120;
 
 /// Rooms that stand on `std` alone.
@@ -77,7 +77,9 @@ fn every_file_says_what_it_owns() {
 fn comments_keep_to_the_width_of_the_code() {
     let wide = |source: Source| {
         let lines = source.text.lines().enumerate();
-        let comments = lines.filter(|(_, line)| line.trim_start().starts_with("//") && line.chars().count() > COLUMNS);
+        let comments = lines.filter(|(_, line)| {
+            line.trim_start().starts_with("//") && !line.starts_with("//! |") && line.chars().count() > COLUMNS
+        });
         let found: Vec<_> =
             comments.map(|(at, _)| format!("{}:{}: wider than {COLUMNS}", source.path, at + 1)).collect();
         found

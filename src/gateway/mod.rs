@@ -1,9 +1,9 @@
 //! The gateway: hosts, origins, routes, authentication, CORS; hands a connection to its protocol (contract §4).
 //!
-//! [`Gateway`] is the engine's service, composed of up to three protocols ([`Protocols`]). It decides whether a request may be,
-//! in the contract's order (host and origin, path, method, token), states the terms of its answer, and answers what concerns no
-//! protocol: `/healthz`, `/metrics`, preflights, and what is refused before its path is known. The protocol whose path it is
-//! refuses in its own form. Everything else is that protocol's.
+//! [`Gateway`] is the engine's service, composed of up to three protocols ([`Protocols`]). It decides whether a request
+//! may be, in the contract's order (host and origin, path, method, token), states the terms of its answer, and answers
+//! what concerns no protocol: `/healthz`, `/metrics`, preflights, and what is refused before its path is known. The
+//! protocol whose path it is refuses in its own form. Everything else is that protocol's.
 //!
 //! Invariant: it keeps nothing of a connection but which protocol it belongs to.
 

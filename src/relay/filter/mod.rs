@@ -111,8 +111,8 @@ impl Filter {
     /// Parses a whole JSON text.
     ///
     /// # Errors
-    /// [`FilterFault::Invalid`] if it is no JSON or breaks a rule of §8, [`FilterFault::TooManyScalars`] over the limit;
-    /// the first fault in the text answers.
+    /// [`FilterFault::Invalid`] if it is no JSON or breaks a rule of §8, [`FilterFault::TooManyScalars`] over the
+    /// limit; the first fault in the text answers.
     pub fn parse(text: &[u8], scalars_max: usize) -> Result<Self, FilterFault> {
         let document = json::scan(text).map_err(|fault| match text.trim_ascii_start().first() {
             // Something else altogether; where its JSON breaks off helps nobody.

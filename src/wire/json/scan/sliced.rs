@@ -25,7 +25,8 @@ enum Next {
     Nothing,
 }
 
-/// [`scan_members`](super::scan_members) in slices: the same answer, whatever the budgets. The text is to be the same each time.
+/// [`scan_members`](super::scan_members) in slices: the same answer, whatever the budgets. The text is to be the same
+/// each time.
 #[derive(Debug)]
 pub struct SlicedScan {
     next: Next,
