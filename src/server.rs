@@ -1,7 +1,7 @@
 //! The composition root: builds the floors, starts the cores, and stops them in order. It alone knows everybody.
 //!
 //! Start: configuration → what all cores share → the port → cores, each with a gateway in front of a relay → signals →
-//! the boot line. Stop: a signal → the engine drains (`engine/drain.rs` holds the order) → exit status.
+//! the boot line. Stop: a signal → the engine drains (`engine/core/drain.rs` holds the order) → exit status.
 
 use std::process::ExitCode;
 use std::sync::Arc;

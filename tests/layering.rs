@@ -1,12 +1,12 @@
-//! The floors of the house, read from the sources: imports point down only, and clock, sockets, files, threads and the
-//! environment each have their homes.
+//! The floors of the house, read from the sources: imports point down only and make no circle, a folder has few
+//! members, and clock, sockets, files, threads and the environment each have their homes.
 //!
 //! A path counts wherever it is written, in a `use` or in the middle of an expression. Unit tests keep to the arrows
 //! like everyone else, but may open sockets and files.
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -34,8 +34,8 @@ const PROTOCOL_SEES: &[&str] = &["protocol", "engine::service", "wire", "base", 
 /// What has a home: the words that betray it, and where they may stand outside of unit tests.
 const HOMES: &[(&[&str], &[&str])] = &[
     (&["mio::", "socket2::"], &["engine/"]),
-    (&["Instant::now", ".elapsed()"], &["engine/core.rs", "ops/log/"]),
-    (&["SystemTime::now"], &["engine/core.rs", "ops/"]),
+    (&["Instant::now", ".elapsed()"], &["engine/core/", "ops/log/"]),
+    (&["SystemTime::now"], &["engine/core/", "ops/"]),
     (&["std::fs", "File::open"], &["engine/listener.rs", "ops/config/", "ops/machine.rs", "ops/shutdown.rs"]),
     (
         &["std::net", "TcpListener", "TcpStream"],
@@ -46,6 +46,9 @@ const HOMES: &[(&[&str], &[&str])] = &[
     (&["thread::sleep"], &["ops/log/"]),
     (&["std::process"], &["main.rs", "server.rs", "ops/config.rs", "ops/shutdown.rs", "engine/"]),
 ];
+
+/// Modules of one folder.
+const SIBLINGS_MAX: usize = 16;
 
 /// What rustfmt keeps code to; comments it leaves alone. Rows of a table cannot be broken.
 const COLUMNS: usize = 120;
@@ -71,6 +74,75 @@ fn the_foundation_stands_on_std_alone() {
 #[test]
 fn every_file_says_what_it_owns() {
     report(sources().into_iter().filter(|s| !s.text.starts_with("//! ")).map(|s| format!("{}: no `//!`", s.path)));
+}
+
+#[test]
+fn no_file_imports_another_that_imports_it() {
+    report(circles(&sources()).into_iter());
+}
+
+/// The imports that make circles of files. What a file has of the module that it is a part of is no import.
+fn circles(sources: &[Source]) -> Vec<String> {
+    let modules: BTreeMap<String, &str> =
+        sources.iter().map(|source| (source.module().join("::"), source.path.as_str())).collect();
+    let of = |source: &Source| {
+        let own = source.module().join("::");
+        let module_of = |path: String| {
+            let ends = path.match_indices("::").map(|(at, _)| at).chain([path.len()]);
+            ends.filter_map(|end| modules.get_key_value(&path[..end])).last().map(|(module, _)| module.clone())
+        };
+        let within = |module: &String| own == *module || own.starts_with(&format!("{module}::")) || module.is_empty();
+        let imported = source.imports().into_iter().filter_map(module_of).filter(|module| !within(module)).collect();
+        (own, imported)
+    };
+    let mut imports: BTreeMap<String, BTreeSet<String>> = sources.iter().map(of).collect();
+    // Who imports nobody, or is imported by nobody, is in no circle; nor is, without them, who is left so.
+    loop {
+        let imported: BTreeSet<String> = imports.values().flatten().cloned().collect();
+        let left: BTreeSet<String> = imports
+            .iter()
+            .filter(|(of, to)| !to.is_empty() && imported.contains(*of))
+            .map(|(of, _)| of.clone())
+            .collect();
+        let before = imports.values().map(BTreeSet::len).sum::<usize>();
+        imports.retain(|of, _| left.contains(of));
+        imports.values_mut().for_each(|to| to.retain(|to| left.contains(to)));
+        if imports.values().map(BTreeSet::len).sum::<usize>() == before {
+            break;
+        }
+    }
+    imports.iter().flat_map(|(of, to)| to.iter().map(move |to| format!("{of} → {to} is in a circle"))).collect()
+}
+
+#[test]
+fn a_circle_is_seen_through_any_number_of_files() {
+    let source = |path: &str, text: &str| Source { path: path.to_owned(), text: text.to_owned() };
+    let leads_in = source("relay/mod.rs", "mod a;\nmod b;\nmod c;\nuse a::A;");
+    let leaf = source("relay/c.rs", "use super::Relay;");
+    let straight = [source("relay/a.rs", "use crate::relay::b::B;"), source("relay/b.rs", "use super::c::C;")];
+    let [a, b] = straight;
+    assert_eq!(circles(&[leads_in, leaf, a, b]), Vec::<String>::new(), "a part may name its whole");
+    let a = source("relay/a.rs", "use crate::relay::b::{B, D};");
+    let b = source("relay/b.rs", "mod inner;\nfn f() { inner::g() }");
+    let inner = source("relay/b/inner.rs", "use super::super::a::A;\n#[cfg(test)]\nmod tests { use crate::relay::c; }");
+    assert_eq!(
+        circles(&[a, b, inner]),
+        ["relay::a → relay::b", "relay::b → relay::b::inner", "relay::b::inner → relay::a"]
+            .map(|import| format!("{import} is in a circle"))
+    );
+}
+
+#[test]
+fn a_folder_has_no_more_siblings_than_one_holds_in_mind() {
+    let mut siblings: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for source in sources() {
+        let mut module = source.module();
+        while let Some(name) = module.pop() {
+            siblings.entry(module.join("/")).or_default().insert(name);
+        }
+    }
+    let many = siblings.iter().filter(|(_, of)| of.len() > SIBLINGS_MAX);
+    report(many.map(|(folder, of)| format!("{folder}: {} siblings, at most {SIBLINGS_MAX}", of.len())));
 }
 
 #[test]
@@ -192,12 +264,16 @@ impl Source {
 
     /// Every path into this crate that the file names, from the crate's root, groups taken apart.
     fn crate_paths(&self) -> Vec<String> {
-        let code = without_comments(&self.text);
+        self.paths_in(&without_comments(&self.text))
+    }
+
+    /// The same of some of its code.
+    fn paths_in(&self, code: &str) -> Vec<String> {
         let mut paths = Vec::new();
         // Only the binary names the library from outside; elsewhere the name is a log target.
         let outside = if self.room() == "main" { "aep_relay::" } else { "crate::" };
         for (root, base) in [(outside, Vec::new()), ("super::", self.module())] {
-            let mut rest = code.as_str();
+            let mut rest = code;
             while let Some(at) = rest.find(root) {
                 let preceded =
                     rest[..at].chars().next_back().is_some_and(|c| c.is_alphanumeric() || c == '_' || c == ':');
@@ -211,6 +287,27 @@ impl Source {
                     expand(tail, &base.join("::"), &mut paths);
                 }
                 rest = tail;
+            }
+        }
+        paths
+    }
+
+    /// Every path into this crate that the file names outside of the tests in it, those into its child modules
+    /// included.
+    fn imports(&self) -> Vec<String> {
+        let code = without_comments(&self.text);
+        let code = code.split("#[cfg(test)]\nmod tests {").next().unwrap();
+        let mut paths = self.paths_in(code);
+        let declared =
+            code.lines().filter_map(|line| line.trim().strip_suffix(';')?.rsplit_once("mod ").map(|(_, name)| name));
+        for child in declared {
+            let base = [self.module(), vec![child.to_owned()]].concat().join("::");
+            let root = format!("{child}::");
+            for (at, _) in code.match_indices(&root) {
+                let before = code[..at].chars().next_back();
+                if !before.is_some_and(|c| c.is_alphanumeric() || c == '_' || c == ':') {
+                    expand(&code[at + root.len()..], &base, &mut paths);
+                }
             }
         }
         paths
@@ -300,7 +397,7 @@ fn an_arrow_that_points_up_is_seen_however_it_is_written() {
         ("relay/filter.rs", "fn f() { crate::server::run() }"),
         ("relay/filter.rs", "use super::super::gateway::routes;"),
         ("wire/json.rs", "use crate::relay::event::Event;"),
-        ("engine/http.rs", "use crate::{\n    limits::{self, Limits},\n    ops::{metrics, auth},\n};"),
+        ("engine/connection/http.rs", "use crate::{\n    limits::{self, Limits},\n    ops::{metrics, auth},\n};"),
         ("limits.rs", "use crate::base::time::Now;"),
         ("attic/junk.rs", ""),
         // From the protocols' floor up, and into the rest of the engine.
@@ -313,7 +410,7 @@ fn an_arrow_that_points_up_is_seen_however_it_is_written() {
         ("protocol/mod.rs", "use super::engine::core::Core;"),
         ("protocol/by_conn.rs", "use crate::ops::{auth::Access, metrics::CoreMetrics};"),
         // Into it from below.
-        ("engine/core.rs", "use crate::protocol::by_conn::ByConn;"),
+        ("engine/core/", "use crate::protocol::by_conn::ByConn;"),
         ("wire/url.rs", "use crate::protocol::owners;"),
         // From one protocol to another.
         ("relay/mod.rs", "use crate::sessions::envelope;"),
@@ -336,7 +433,7 @@ fn an_arrow_that_points_down_is_let_pass() {
         ("sessions/mod.rs", "use crate::{engine::service::Outbox, protocol::barrier, ops::metrics::CoreMetrics};"),
         ("protocol/owners.rs", "use crate::{engine::service::{ConnId, Mail}, base, limits, ops::metrics, wire::json};"),
         ("gateway/mod.rs", "use crate::{protocol, relay::Relay};"),
-        ("engine/core.rs", "use super::service::Service; use crate::wire::http1::{self, RequestHead};"),
+        ("engine/core/", "use super::service::Service; use crate::wire::http1::{self, RequestHead};"),
         ("main.rs", "use aep_relay::{ops::config::Config, server};"),
     ] {
         let source = Source { path: path.to_owned(), text: line.to_owned() };
@@ -348,10 +445,10 @@ fn an_arrow_that_points_down_is_let_pass() {
 fn a_stray_clock_socket_or_thread_is_seen() {
     for (path, text) in [
         ("relay/replay.rs", "let now = std::time::Instant::now();"),
-        ("engine/http.rs", "let now = Instant::now();"),
+        ("engine/connection/http.rs", "let now = Instant::now();"),
         ("gateway/mod.rs", "use mio::Poll;"),
         ("wire/json.rs", "use std::fs::File;"),
-        ("engine/core.rs", "std::thread::sleep(time);"),
+        ("engine/core/mod.rs", "std::thread::sleep(time);"),
     ] {
         let source = Source { path: path.to_owned(), text: text.to_owned() };
         assert!(!source.strays().is_empty(), "{path}: {text}");

@@ -1,6 +1,6 @@
 //! Time as plain values, passed in and never read here.
 //!
-//! The clock has one home, `engine/core.rs`, which reads it once per turn; everybody else is handed a
+//! The clock has one home, `engine/core/`, which reads it once per turn; everybody else is handed a
 //! [`Now`]. Both values count milliseconds of the monotonic clock since the process started, so steps of the
 //! wall clock change nothing.
 

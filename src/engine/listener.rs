@@ -7,9 +7,9 @@
 //!   one, for port 0) cannot be lost in between.
 //! - Readiness is edge-triggered: [`Acceptor::accept`] is called until it has nothing, or again in the next turn.
 //! - Out of descriptors, no edge comes when one is free again: accepting is tried again by time. Meanwhile a client is
-//!   not left hanging: a descriptor of the reserve is given up, and the client accepted on it as a guest (`accept.rs`).
-//!   What is given up the other cores may take for connections that stay; so the last one is lent for a moment only,
-//!   and nobody waits for another's end.
+//!   not left hanging: a descriptor of the reserve is given up, and the client accepted on it as a guest
+//!   (`core/accept.rs`). What is given up the other cores may take for connections that stay; so the last one is lent
+//!   for a moment only, and nobody waits for another's end.
 
 use std::fs::File;
 use std::io;

@@ -1,7 +1,7 @@
 //! The event loop: the only code that knows `mio`.
 //!
 //! One core is one thread with a poll, a listener, connections, a timer wheel, a mailbox and a [`Service`]. Cores share
-//! a few counts (`process.rs`) and send each other mail (`mailbox.rs`); there is no lock. What stands above sees
+//! a few counts (`process.rs`) and send each other mail (`mailbox/`); there is no lock. What stands above sees
 //! [`service`] alone.
 //!
 //! # A turn
@@ -27,37 +27,25 @@
 //!
 //! # Where to read on
 //!
-//! `core.rs` has the turn; `input.rs` and `flush.rs` the two directions; `http.rs`, `websocket.rs` and
-//! `event_stream.rs` what connections speak, without sockets; `blocks.rs` and `write_queue.rs` how one copy of an event
-//! reaches a thousand consumers; `post.rs` how other threads send mail; `receiving.rs` who may send how much, and how
-//! slowly; `pacing.rs` who has to wait for whom; `drain.rs` the end.
+//! `core/` has the turn; `core/input.rs` and `io/flush.rs` the two directions; `connection/http.rs`,
+//! `connection/websocket.rs` and `connection/event_stream.rs` what connections speak, without sockets; `blocks.rs` and
+//! `write_queue.rs` how one copy of an event reaches a thousand consumers; `mailbox/post.rs` how other threads send
+//! mail; `io/receiving.rs` who may send how much, and how slowly; `io/pacing.rs` who has to wait for whom;
+//! `core/drain.rs` the end.
 
-mod accept;
 mod blocks;
 mod connection;
 mod core;
-mod drain;
-mod event_stream;
-mod expiry;
-mod flush;
-mod http;
-mod input;
 mod io;
 mod listener;
 mod mailbox;
-mod outbox;
 mod pace;
-mod pacing;
-mod post;
 mod process;
 mod reached;
-mod receiving;
-mod reception;
 pub mod service;
 mod socket;
 mod thread;
 mod token;
-mod websocket;
 mod write_queue;
 
 use std::fmt;
@@ -70,12 +58,13 @@ use ::mio::net::TcpListener;
 use ::mio::{Poll, Waker};
 use crossbeam_channel::unbounded;
 
-pub use drain::Outcome;
-pub use post::Poster;
+pub use self::core::drain::Outcome;
+pub use mailbox::post::Poster;
 pub use thread::spawn;
 
-use self::accept::Handover;
+use self::core::accept::Handover;
 use self::core::{Clock, Core, Parts};
+use self::io::pacing;
 use self::mailbox::{Bell, Mailbox};
 use self::process::Process;
 use self::service::{CoreId, Mail, Service};

@@ -1,7 +1,7 @@
 //! What the cores of a process tell one another of one pace group: whether its publishers have to wait.
 //!
-//! Each core publishes its own judgement (`pacing.rs`), and everybody who publishes in the group reads all of them at
-//! once. A connection that needs time slows down the publishers of its own group and nobody else.
+//! Each core publishes its own judgement (`io/pacing.rs`), and everybody who publishes in the group reads all of them
+//! at once. A connection that needs time slows down the publishers of its own group and nobody else.
 //!
 //! Invariant: a core's bit is written by that core alone, and only on a change, for the line is read by all.
 

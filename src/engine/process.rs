@@ -1,7 +1,7 @@
 //! What the cores of one process share: plain atomics, no lock, nothing on the path of a single event.
 //!
 //! Owns the process-wide counts that bounds are checked against. It does not decide: who reads a count and what happens
-//! then is written where the count is used (`listener.rs`, `input.rs`, `pacing.rs`, `drain.rs`).
+//! then is written where the count is used (`listener.rs`, `core/input.rs`, `io/pacing.rs`, `core/drain.rs`).
 //!
 //! Invariants: each count is raised and lowered by the same core for the same thing, so it returns to 0 when all
 //! connections are gone. Counts may be a little stale elsewhere; every bound tolerates one connection per core more.
@@ -163,7 +163,7 @@ impl Process {
     }
 
     /// What a connection may read that has received so much of a body or message, and has borrowed for it or not; see
-    /// `receiving.rs`.
+    /// `io/receiving.rs`.
     pub(super) fn may_receive(&self, received: usize, borrows: bool, favour: Favour, now: Now) -> Grant {
         if self.has_room() {
             return Grant::All;

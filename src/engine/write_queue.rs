@@ -1,8 +1,9 @@
 //! What waits to be written to one connection: references into the core's delivery blocks and, for a reader that fell
 //! far behind, a backlog of its own.
 //!
-//! Owns the order and the amount; it knows neither the socket (`flush.rs` writes) nor what the bytes mean, except that
-//! each push consists of whole messages (WebSocket frames, HTTP chunks), so that every *piece* begins with a message.
+//! Owns the order and the amount; it knows neither the socket (`io/flush.rs` writes) nor what the bytes mean, except
+//! that each push consists of whole messages (WebSocket frames, HTTP chunks), so that every *piece* begins with a
+//! message.
 //!
 //! Invariants:
 //! - The pieces are those of the backlog, then `first`, then `more`; `more` is empty while `first` is.

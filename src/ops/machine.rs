@@ -14,7 +14,7 @@ use crate::limits::CORES_MAX;
 /// a library opens for a moment.
 const DESCRIPTORS_PROCESS: u64 = 64;
 /// Descriptors of one core beside its connections: poll, waker, listener, the reserve for answering when descriptors
-/// run out, and guests (`engine/accept.rs`).
+/// run out, and guests (`engine/core/accept.rs`).
 const DESCRIPTORS_PER_CORE: u64 = 16;
 
 /// Where control groups are mounted.

@@ -8,10 +8,7 @@
 //! A failing run names its seed; `AEP_SIMULATION_SEED=17 cargo test simulation` runs that one alone.
 
 mod chat;
-pub(crate) mod drain;
-pub(crate) mod input;
 pub(crate) mod machine;
-mod mail;
 mod notes;
 pub(crate) mod outbox;
 pub(crate) mod random;

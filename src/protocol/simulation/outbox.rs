@@ -10,7 +10,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime};
 
-use super::machine::{FANOUT, INGEST};
 use super::socket::{Exchange, Kind, Socket};
 use crate::base::time::{Deadline, Now};
 use crate::engine::service::{
@@ -19,6 +18,10 @@ use crate::engine::service::{
 };
 use crate::limits::{Limits, Room};
 use crate::wire::http1::chunk::StreamFraming;
+
+/// The lanes.
+pub(crate) const INGEST: usize = 0;
+pub(crate) const FANOUT: usize = 1;
 
 #[derive(Debug, Default)]
 struct Block {

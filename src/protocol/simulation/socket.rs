@@ -3,11 +3,37 @@
 
 use std::collections::VecDeque;
 
-use super::input::Ask;
 use crate::base::time::Deadline;
 use crate::engine::service::{Ending, Response, Run};
 use crate::wire::http1::chunk::chunk_len;
 use crate::wire::websocket::frame::frame_len;
+
+/// A request: its head, and its body in the pieces in which it comes, the first of them with the head.
+#[derive(Debug, Clone)]
+pub(crate) struct Ask {
+    pub(super) head: String,
+    pub(super) body: VecDeque<Vec<u8>>,
+}
+
+impl Ask {
+    /// A request without body. The line is method and target; each field ends in CR LF.
+    pub(crate) fn new(line: &str, fields: &str) -> Self {
+        Self { head: format!("{line} HTTP/1.1\r\nHost: x\r\n{fields}\r\n"), body: VecDeque::new() }
+    }
+
+    /// For a WebSocket.
+    pub(crate) fn upgrade(path: &str) -> Self {
+        let fields = "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
+                      Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n";
+        Self::new(&format!("GET {path}"), fields)
+    }
+
+    pub(crate) fn with_body(line: &str, fields: &str, body: impl Into<VecDeque<Vec<u8>>>) -> Self {
+        let body = body.into();
+        let length: usize = body.iter().map(Vec::len).sum();
+        Self { body, ..Self::new(line, &format!("{fields}Content-Length: {length}\r\n")) }
+    }
+}
 
 /// What a connection is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

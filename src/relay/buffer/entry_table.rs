@@ -16,61 +16,16 @@
 
 use std::collections::VecDeque;
 
+use super::entry::Entry;
 use super::fingerprints::{BUCKET_BYTES, Fingerprints, buckets_for};
 use super::marks::Key;
-use super::record_log::Body;
 use crate::base::segment_pool::{NoRoom, SegmentPool};
-use crate::relay::event::{Outline, Position};
 
 /// Entries of the smallest table.
 const CAPACITY_MIN: usize = 8;
 /// An entry, its place in `order`, and a place among the ids in wait.
 const ENTRY_BYTES: usize = size_of::<Entry>() + 2 * size_of::<u32>();
 const ARRIVAL_BYTES: usize = size_of::<Arrival>();
-
-/// What is known of one event.
-#[derive(Debug)]
-pub(super) struct Entry {
-    /// Its position, or that of the event it was placed behind; `None` stands ahead of all.
-    pub(super) placement: Option<Position>,
-    /// The owner's arrival number, from 1; 0 in a vacant entry.
-    pub(super) arrival: u64,
-    /// The arrival number of the last duplicate that was forwarded; 0 for none.
-    pub(super) forwarded: u64,
-    /// Stands for `(source, id)`.
-    pub(super) fingerprint: u128,
-    /// Where its bytes lie.
-    pub(super) body: Body,
-    /// How many.
-    pub(super) len: u32,
-    /// Whether it bears a position of its own.
-    pub(super) sequenced: bool,
-    /// See [`Outline`].
-    pub(super) outline: Outline,
-}
-
-impl Entry {
-    /// Not in use.
-    pub(super) const VACANT: Self = Self {
-        placement: None,
-        arrival: 0,
-        forwarded: 0,
-        fingerprint: 0,
-        body: Body::VACANT,
-        len: 0,
-        sequenced: false,
-        outline: Outline::NONE,
-    };
-
-    pub(super) fn key(&self) -> Key {
-        Key { placement: self.placement, arrival: self.arrival }
-    }
-
-    /// The position it bears.
-    pub(super) fn position(&self) -> Option<Position> {
-        self.placement.filter(|_| self.sequenced)
-    }
-}
 
 /// One arrival or forwarding.
 #[derive(Debug, Clone, Copy)]

@@ -15,6 +15,7 @@
 //! - [`NoRoom`] leaves the session as it was.
 //! - What an event costs is O(1) when it goes last, as events nearly always do.
 
+mod entry;
 mod entry_table;
 mod fingerprints;
 mod marks;
@@ -27,8 +28,9 @@ pub use marks::Marks;
 pub use paging::{CatchUpCursor, PageEnd, ReplayCursor, Stored};
 
 use crate::base::segment_pool::{NoRoom, SegmentPool};
+use crate::relay::buffer::entry::Entry;
 use crate::relay::event::{Outline, Position};
-use entry_table::{Entry, EntryTable};
+use entry_table::EntryTable;
 use marks::Key;
 use record_log::RecordLog;
 

@@ -11,10 +11,10 @@
 //! admitted again.
 
 use super::SessionBuffer;
-use super::entry_table::Entry;
 use super::marks::{Key, Marks};
 use super::record_log::RecordLog;
 use crate::base::segment_pool::SegmentPool;
+use crate::relay::buffer::entry::Entry;
 use crate::relay::event::{Outline, Position};
 
 /// Announced where something is gone of a session that never saw a position.

@@ -19,7 +19,7 @@
 //!
 //! The descriptors (at most 24 bytes per segment) are not charged to the arena's budget.
 
-use super::entry_table::Entry;
+use super::entry::{Body, Entry, Place};
 use crate::base::segment_pool::{CHUNK_BYTES, NoRoom, Segment, SegmentClass, SegmentPool};
 
 /// Entry id and length, little-endian.
@@ -28,27 +28,6 @@ const HEADER_BYTES: usize = 8;
 const WHOLE_BYTES_MAX: usize = CHUNK_BYTES / 4 - HEADER_BYTES;
 /// Room that is not worth tidying: the tail may be as empty as it likes.
 const SLACK_BYTES: usize = CHUNK_BYTES;
-
-/// Where one record lies.
-#[derive(Debug)]
-pub(super) enum Body {
-    /// In one piece, among others.
-    Whole(Place),
-    /// Over segments of its own, in their order.
-    Spread(Box<[Segment]>),
-}
-
-/// The header of a record.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Place {
-    segment: u32,
-    at: u16,
-}
-
-impl Body {
-    /// The body of no record: what an entry has that is not in use.
-    pub(super) const VACANT: Self = Self::Whole(Place { segment: u32::MAX, at: 0 });
-}
 
 /// The records of one session.
 #[derive(Debug, Default)]

@@ -3,7 +3,7 @@
 //! A session has one owner core (`protocol/owners.rs`): the single writer of its buffer and the one place that orders
 //! its events. Agent-scoped events are ordered by the owner of their agent's name.
 //!
-//! Two directions, two lanes (`engine/mailbox.rs`):
+//! Two directions, two lanes (`engine/mailbox/`):
 //! - *core → owner* ([`OwnerInput`], ingest lane): events, commands, registrations, page requests, ends of claims. One
 //!   connection's messages enter it in the order they were read, so the owner acts on them in that order.
 //! - *owner → core* (the rest of [`RelayMail`], fan-out lane): events, pages, acknowledgements. It is FIFO, and the

@@ -20,9 +20,9 @@ use super::{Relay, Shared};
 use crate::limits::Limits;
 use crate::ops::metrics::Metrics;
 use crate::protocol::owners::Owners;
-use crate::protocol::simulation::input::Ask;
 use crate::protocol::simulation::machine::Machine;
 use crate::protocol::simulation::random::Random;
+use crate::protocol::simulation::socket::Ask;
 
 /// Runs in continuous integration.
 const SEEDS: u64 = 300;

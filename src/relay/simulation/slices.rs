@@ -2,9 +2,9 @@
 
 use super::{publish, relays};
 use crate::limits::Limits;
-use crate::protocol::simulation::input::Ask;
 use crate::protocol::simulation::machine::{At, Machine};
 use crate::protocol::simulation::random::Random;
+use crate::protocol::simulation::socket::Ask;
 use crate::relay::{LOOKS_PER_TURN, Relay};
 
 const EVENTS: usize = 40;

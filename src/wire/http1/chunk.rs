@@ -3,8 +3,8 @@
 //! A chunk holds whole messages, so that cutting a stream between chunks never cuts a message (contract §4).
 //! Invariant: an empty message is written as nothing, for an empty chunk would end the body.
 
-use super::head::Version;
 use crate::wire::digits::{hex_len, push_hex};
+use crate::wire::http1::fault::Version;
 
 /// The chunk that ends a body, without trailers.
 pub const LAST_CHUNK: &[u8] = b"0\r\n\r\n";

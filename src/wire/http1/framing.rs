@@ -3,7 +3,7 @@
 //! Owns the rules that keep two hops from framing one request differently (request smuggling): each is the strict
 //! choice where the RFC leaves one. Knows the five fields it reads and no others.
 
-use super::head::{HeadFault, Version};
+use crate::wire::http1::fault::{HeadFault, Version};
 
 /// How the request's content is delimited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -10,9 +10,9 @@ use std::borrow::Cow;
 use memchr::memchr3;
 
 use super::date::Date;
-use super::head::Version;
 use super::status;
 use crate::wire::digits::push_decimal;
+use crate::wire::http1::fault::Version;
 
 /// What of the request and its connection shapes the response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -7,7 +7,8 @@
 
 use aep_relay::wire::Decoded;
 use aep_relay::wire::http1::body::{BodyDecoder, BodyFault};
-use aep_relay::wire::http1::head::{HeadFault, HeadLimits, HeadSearch};
+use aep_relay::wire::http1::fault::HeadFault;
+use aep_relay::wire::http1::head::{HeadLimits, HeadSearch};
 use aep_relay::wire::url::Target;
 use libfuzzer_sys::fuzz_target;
 

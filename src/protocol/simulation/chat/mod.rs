@@ -9,7 +9,6 @@ mod world;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use super::machine::FANOUT;
 use super::rules::{GROUP, Lives, Numbered, Order};
 use crate::engine::service::{
     ConnId, CoreId, Ending, Flow, Group, Lane, Message, Post, Pushed, Response, Verdict, WebSocketClose,
@@ -18,6 +17,7 @@ use crate::engine::service::{
 use crate::limits::Room;
 use crate::ops::metrics;
 use crate::protocol::routes::{Auth, Path};
+use crate::protocol::simulation::outbox::FANOUT;
 use crate::protocol::{Protocol, Refused, Request};
 use crate::wire::json::ObjectWriter;
 use crate::wire::websocket::frame::encode_text;

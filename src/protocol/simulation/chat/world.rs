@@ -6,12 +6,13 @@ use std::collections::BTreeMap;
 use super::{Chat, ChatMail, Word};
 use crate::engine::service::{Admits, ConnId, CoreId};
 use crate::limits::Limits;
-use crate::protocol::simulation::drain::Stage;
-use crate::protocol::simulation::input::Ask;
-use crate::protocol::simulation::machine::{At, FANOUT, INGEST, Machine};
+use crate::protocol::simulation::machine::drain::Stage;
+use crate::protocol::simulation::machine::{At, Machine};
+use crate::protocol::simulation::outbox::{FANOUT, INGEST};
 use crate::protocol::simulation::random::Random;
 use crate::protocol::simulation::rules::Order;
 use crate::protocol::simulation::run_seeds;
+use crate::protocol::simulation::socket::Ask;
 use crate::wire::websocket::frame::frame_len;
 
 const SEEDS: u64 = 300;

@@ -11,7 +11,6 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-use super::machine::{FANOUT, INGEST};
 use super::rules::{GROUP, Lives, Numbered, Order};
 use crate::base::time::Deadline;
 use crate::engine::service::{
@@ -21,6 +20,7 @@ use crate::engine::service::{
 use crate::limits::Room;
 use crate::ops::metrics;
 use crate::protocol::routes::{Auth, Path};
+use crate::protocol::simulation::outbox::{FANOUT, INGEST};
 use crate::protocol::{Protocol, Refused, Request};
 use crate::wire::http1::chunk::StreamFraming;
 use crate::wire::json::ObjectWriter;

@@ -5,11 +5,11 @@ use std::collections::{BTreeMap, VecDeque};
 
 use super::{BODY_BYTES_MAX, Notes};
 use crate::limits::Limits;
-use crate::protocol::simulation::drain::Stage;
-use crate::protocol::simulation::input::Ask;
+use crate::protocol::simulation::machine::drain::Stage;
 use crate::protocol::simulation::machine::{At, Machine};
 use crate::protocol::simulation::random::Random;
 use crate::protocol::simulation::run_seeds;
+use crate::protocol::simulation::socket::Ask;
 use crate::wire::http1::chunk::chunk_len;
 
 const SEEDS: u64 = 300;

@@ -4,8 +4,8 @@ use std::collections::HashSet;
 
 use super::{AGENTS, WITNESS, World, part};
 use crate::engine::service::Work;
-use crate::protocol::simulation::input::Ask;
 use crate::protocol::simulation::machine::At;
+use crate::protocol::simulation::socket::Ask;
 use crate::protocol::simulation::socket::Kind;
 use crate::relay::simulation::client::{Client, Item, Start, Sub, Want};
 use crate::relay::simulation::query;

@@ -1,7 +1,7 @@
 //! The end of the process in the midst of commands and evictions.
 
 use super::{World, forget_unread};
-use crate::protocol::simulation::drain::Stage;
+use crate::protocol::simulation::machine::drain::Stage;
 
 impl World {
     /// Steps in which nobody goes or falls behind.

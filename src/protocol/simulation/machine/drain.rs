@@ -1,11 +1,12 @@
-//! The end of the process: stages as in `engine/drain.rs`, core by core, each as soon as that core's turn finds it
+//! The end of the process: stages as in `engine/core/drain.rs`, core by core, each as soon as that core's turn finds it
 //! complete.
 
-use super::machine::{Core, FANOUT, INGEST, Letter, Machine};
-use super::random::Random;
-use super::socket::{Exchange, Kind};
 use crate::engine::service::Work;
 use crate::protocol::Protocol;
+use crate::protocol::simulation::machine::{Core, Letter, Machine};
+use crate::protocol::simulation::outbox::{FANOUT, INGEST};
+use crate::protocol::simulation::random::Random;
+use crate::protocol::simulation::socket::{Exchange, Kind};
 
 /// How far a core's drain has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,7 +29,7 @@ impl<P: Protocol> Core<P> {
     }
 
     /// Whether it takes nothing in any more but bodies on their way.
-    pub(super) fn is_draining(&self) -> bool {
+    pub(in crate::protocol::simulation) fn is_draining(&self) -> bool {
         self.stage != Stage::Serve
     }
 

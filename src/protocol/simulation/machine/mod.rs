@@ -1,14 +1,16 @@
 //! The machine that protocols run on: cores, FIFO lanes between them delivered in random interleavings, turns.
 //!
-//! A turn has the order of `engine/core.rs`: alarms, input, ends, mail, [`Protocol::on_turn`], the flush and what comes
+//! A turn has the order of `engine/core/`: alarms, input, ends, mail, [`Protocol::on_turn`], the flush and what comes
 //! behind it. Cores turn when the world says so, each with a clock of its own that only goes forward.
+
+pub(crate) mod drain;
+mod input;
+mod mail;
 
 use std::collections::VecDeque;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::atomic::AtomicUsize;
 
-use super::drain::Stage;
-use super::input::Ask;
 use super::outbox::{IngestBytes, SimOutbox, Weighed};
 use super::random::Random;
 use super::socket::{Exchange, Socket};
@@ -16,6 +18,8 @@ use crate::base::time::Now;
 use crate::engine::service::{Admits, ConnId, CoreId, Ending, Work};
 use crate::limits::Limits;
 use crate::protocol::Protocol;
+use crate::protocol::simulation::machine::drain::Stage;
+use crate::protocol::simulation::socket::Ask;
 
 /// A connection of the machine: its core, and its name there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -26,24 +30,20 @@ pub(crate) struct At {
 
 /// What comes out of a lane.
 #[derive(Debug)]
-pub(super) enum Letter<M> {
+pub(in crate::protocol::simulation) enum Letter<M> {
     Mail(Weighed<M>),
     /// That core has ended this lane.
     End,
 }
 
-/// The lanes.
-pub(crate) const INGEST: usize = 0;
-pub(crate) const FANOUT: usize = 1;
-
 pub(crate) struct Core<P: Protocol> {
     pub(crate) protocol: P,
     pub(crate) out: SimOutbox<P::Mail>,
     /// Mail that waits here, by lane and sender; the last of these is no core.
-    pub(super) lanes: [Vec<VecDeque<Letter<P::Mail>>>; 2],
+    pub(in crate::protocol::simulation) lanes: [Vec<VecDeque<Letter<P::Mail>>>; 2],
     /// Ends that have come out of each lane.
-    pub(super) ends: [usize; 2],
-    pub(super) stage: Stage,
+    pub(in crate::protocol::simulation) ends: [usize; 2],
+    pub(in crate::protocol::simulation) stage: Stage,
     free: Vec<u32>,
     generations: Vec<u32>,
     pub(crate) work: Work,
@@ -51,7 +51,7 @@ pub(crate) struct Core<P: Protocol> {
 
 impl<P: Protocol> Core<P> {
     /// How far the present request of a connection that is open has come.
-    pub(super) fn exchange_of(&mut self, conn: ConnId) -> &mut Exchange {
+    pub(in crate::protocol::simulation) fn exchange_of(&mut self, conn: ConnId) -> &mut Exchange {
         &mut self.out.sockets.get_mut(&conn).expect("it is open").exchange
     }
 
@@ -75,8 +75,8 @@ impl<P: Protocol> Core<P> {
 
 pub(crate) struct Machine<P: Protocol> {
     pub(crate) cores: Vec<Core<P>>,
-    pub(super) ingest_bytes: IngestBytes,
-    pub(super) ingest_bytes_max: usize,
+    pub(in crate::protocol::simulation) ingest_bytes: IngestBytes,
+    pub(in crate::protocol::simulation) ingest_bytes_max: usize,
     /// What holds of a protocol between two calls.
     invariants: fn(&P),
 }

@@ -1,21 +1,27 @@
 //! One TCP peer: its socket, what it speaks, what waits to be written and what was left over of what was read.
 //!
 //! Owns the state that every kind of connection has. What its bytes mean is its half's business (`http.rs`,
-//! `websocket.rs`, `event_stream.rs`); who reads and writes it, the core's (`input.rs`, `flush.rs`).
+//! `websocket.rs`, `event_stream.rs`); who reads and writes it, the core's (`core/input.rs`, `io/flush.rs`).
 //!
 //! - `phase` only moves on: Open → Finishing (nothing is queued any more, the peer's input is thrown away) → Lingering
 //!   (our side is shut; read until the peer's end, so that no reset overtakes our last words) → Over.
 //! - `ending` is some from the moment the end is decided: the first reason is the one that counts.
 //! - Readiness is remembered, since edges come once: `readable` and `writable` are true until a call said otherwise.
 
+pub(super) mod event_stream;
+pub(super) mod http;
+pub(super) mod reception;
+pub(super) mod websocket;
+
 use std::time::Duration;
 
 use crate::base::time::{Deadline, Now};
-use crate::engine::event_stream::{self, EventStream};
-use crate::engine::http::Http;
+use crate::engine::connection::event_stream::EventStream;
+use crate::engine::connection::http::Http;
+use crate::engine::connection::reception::Reception;
+use crate::engine::connection::websocket::WebSocket;
 use crate::engine::service::{Ending, Group};
 use crate::engine::socket::Socket;
-use crate::engine::websocket::WebSocket;
 use crate::engine::write_queue::WriteQueue;
 use crate::limits::DISCARD_BYTES_MAX;
 use crate::ops::metrics::ConnectionKind;
@@ -26,26 +32,26 @@ const ANSWER_BYTES_MAX: usize = 256 << 10;
 
 /// See the module.
 #[derive(Debug)]
-pub(super) struct Connection {
-    pub(super) socket: Socket,
-    pub(super) half: Half,
-    pub(super) phase: Phase,
-    pub(super) ending: Option<Ending>,
-    pub(super) queue: WriteQueue,
-    pub(super) leftover: Option<Box<Leftover>>,
-    pub(super) timers: Timers,
+pub(in crate::engine) struct Connection {
+    pub(in crate::engine) socket: Socket,
+    pub(in crate::engine) half: Half,
+    pub(in crate::engine) phase: Phase,
+    pub(in crate::engine) ending: Option<Ending>,
+    pub(in crate::engine) queue: WriteQueue,
+    pub(in crate::engine) leftover: Option<Box<Leftover>>,
+    pub(in crate::engine) timers: Timers,
     /// When the socket last took something, or something was queued for an idle one.
-    pub(super) progress_at: Now,
+    pub(in crate::engine) progress_at: Now,
     /// When its queue was last empty.
-    pub(super) behind_since: Now,
+    pub(in crate::engine) behind_since: Now,
     /// What it counts for in the process's receiving bytes.
-    pub(super) receiving_bytes: usize,
-    pub(super) flags: Flags,
+    pub(in crate::engine) receiving_bytes: usize,
+    pub(in crate::engine) flags: Flags,
 }
 
 /// What a connection speaks.
 #[derive(Debug)]
-pub(super) enum Half {
+pub(in crate::engine) enum Half {
     /// Boxed, as the one that no idle consumer has.
     Http(Box<Http>),
     WebSocket(WebSocket),
@@ -54,7 +60,7 @@ pub(super) enum Half {
 
 /// How far the end of a connection has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Phase {
+pub(in crate::engine) enum Phase {
     /// In use.
     Open,
     /// What is queued is the last.
@@ -67,7 +73,7 @@ pub(super) enum Phase {
 
 /// How long and for how much a peer is waited for at the end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Farewell {
+pub(in crate::engine) struct Farewell {
     /// How long, from the last progress of the socket; milliseconds.
     patience_ms: u32,
     /// The time runs from the beginning instead.
@@ -78,93 +84,93 @@ pub(super) struct Farewell {
 
 /// Input that could not be used yet.
 #[derive(Debug)]
-pub(super) struct Leftover {
-    pub(super) bytes: Vec<u8>,
+pub(in crate::engine) struct Leftover {
+    pub(in crate::engine) bytes: Vec<u8>,
     /// Where it begins in `bytes`.
-    pub(super) start: usize,
+    pub(in crate::engine) start: usize,
     /// It has been decoded in vain and waits for more; otherwise it has not been looked at.
-    pub(super) partial: bool,
+    pub(in crate::engine) partial: bool,
 }
 
 /// The deadlines of a connection. The wheel has an entry for it at `armed`, perhaps others that have become pointless.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Timers {
+pub(in crate::engine) struct Timers {
     /// The engine's own.
-    pub(super) deadline: Deadline,
+    pub(in crate::engine) deadline: Deadline,
     /// The service's.
-    pub(super) alarm: Deadline,
-    pub(super) armed: Deadline,
+    pub(in crate::engine) alarm: Deadline,
+    pub(in crate::engine) armed: Deadline,
 }
 
 /// Never.
-pub(super) const NEVER: Deadline = Deadline(u64::MAX);
+pub(in crate::engine) const NEVER: Deadline = Deadline(u64::MAX);
 
 /// What is true of a connection, apart from its phase.
 #[derive(Debug, Clone, Copy, Default)]
 #[expect(clippy::struct_excessive_bools, reason = "independent facts, not a state machine")]
-pub(super) struct Flags {
+pub(in crate::engine) struct Flags {
     /// Something may be there to read.
-    pub(super) readable: bool,
+    pub(in crate::engine) readable: bool,
     /// The socket may take something.
-    pub(super) writable: bool,
+    pub(in crate::engine) writable: bool,
     /// A deadline of it has come, and it has not been read since.
-    pub(super) unread: bool,
+    pub(in crate::engine) unread: bool,
     /// The peer's end has been announced, or read.
-    pub(super) peer_ended: bool,
+    pub(in crate::engine) peer_ended: bool,
     /// The service asked that nothing more be handed over.
-    pub(super) parked: bool,
+    pub(in crate::engine) parked: bool,
     /// A body's or message's input waits until the process holds less.
-    pub(super) starved: bool,
+    pub(in crate::engine) starved: bool,
     /// It counts as one who holds what was lent to it.
-    pub(super) borrows: bool,
+    pub(in crate::engine) borrows: bool,
     /// The service has seen it and will hear of its end.
-    pub(super) known: bool,
+    pub(in crate::engine) known: bool,
     /// The time for the peer's close is not extended by progress.
-    pub(super) strict: bool,
-    /// It has a place and counts toward the connection limit; otherwise it is a guest (`accept.rs`).
-    pub(super) counted: bool,
+    pub(in crate::engine) strict: bool,
+    /// It has a place and counts toward the connection limit; otherwise it is a guest (`core/accept.rs`).
+    pub(in crate::engine) counted: bool,
     /// The service waits for its queue to run empty.
-    pub(super) tell_drained: bool,
+    pub(in crate::engine) tell_drained: bool,
     /// It is on the list of that name.
-    pub(super) in_input: bool,
+    pub(in crate::engine) in_input: bool,
     /// It is on one of the two flush lists.
-    pub(super) in_flush: bool,
+    pub(in crate::engine) in_flush: bool,
     /// It is on the list of that name.
-    pub(super) in_lagging: bool,
+    pub(in crate::engine) in_lagging: bool,
     /// It is on the list of that name.
-    pub(super) in_heavy: bool,
+    pub(in crate::engine) in_heavy: bool,
 }
 
 impl Farewell {
     /// Patience from the last progress on, and input up to [`DISCARD_BYTES_MAX`].
-    pub(super) fn new(patience: Duration) -> Self {
+    pub(in crate::engine) fn new(patience: Duration) -> Self {
         let patience_ms = u32::try_from(patience.as_millis()).unwrap_or(u32::MAX);
         Self { patience_ms, strict: false, discard_bytes: DISCARD_BYTES_MAX as u32 }
     }
 
     /// The same, but the time is not extended by progress.
-    pub(super) fn strict(patience: Duration) -> Self {
+    pub(in crate::engine) fn strict(patience: Duration) -> Self {
         Self { strict: true, ..Self::new(patience) }
     }
 
     /// Shortens the patience.
-    pub(super) fn shorten(&mut self, patience: Duration) {
+    pub(in crate::engine) fn shorten(&mut self, patience: Duration) {
         let patience_ms = u32::try_from(patience.as_millis()).unwrap_or(u32::MAX);
         self.patience_ms = self.patience_ms.min(patience_ms);
     }
 
     /// When the patience ends, if the socket made its last progress then.
-    pub(super) fn deadline(self, progress_at: Now) -> Deadline {
+    pub(in crate::engine) fn deadline(self, progress_at: Now) -> Deadline {
         progress_at.after(Duration::from_millis(u64::from(self.patience_ms)))
     }
 
     /// Whether progress extends the patience.
-    pub(super) const fn is_extensible(self) -> bool {
+    pub(in crate::engine) const fn is_extensible(self) -> bool {
         !self.strict
     }
 
     /// Input was thrown away. Whether more may be.
-    pub(super) fn discard(&mut self, bytes: usize) -> bool {
+    pub(in crate::engine) fn discard(&mut self, bytes: usize) -> bool {
         let left = u32::try_from(bytes).ok().and_then(|bytes| self.discard_bytes.checked_sub(bytes));
         self.discard_bytes = left.unwrap_or(0);
         left.is_some()
@@ -173,21 +179,21 @@ impl Farewell {
 
 impl Leftover {
     /// What could not be used.
-    pub(super) fn rest(&mut self) -> &mut [u8] {
+    pub(in crate::engine) fn rest(&mut self) -> &mut [u8] {
         self.bytes.get_mut(self.start..).unwrap_or_default()
     }
 }
 
 impl Timers {
     /// The earlier of both.
-    pub(super) fn next(&self) -> Deadline {
+    pub(in crate::engine) fn next(&self) -> Deadline {
         self.deadline.min(self.alarm)
     }
 }
 
 impl Connection {
     /// A fresh connection, which speaks HTTP.
-    pub(super) fn new(socket: Socket, now: Now) -> Self {
+    pub(in crate::engine) fn new(socket: Socket, now: Now) -> Self {
         Self {
             socket,
             half: Half::Http(Box::default()),
@@ -203,7 +209,7 @@ impl Connection {
         }
     }
 
-    pub(super) const fn kind(&self) -> ConnectionKind {
+    pub(in crate::engine) const fn kind(&self) -> ConnectionKind {
         match self.half {
             Half::Http(_) => ConnectionKind::Http,
             Half::WebSocket(_) => ConnectionKind::WebSocket,
@@ -212,7 +218,7 @@ impl Connection {
     }
 
     /// What group it has named; none before it has a stream or WebSocket.
-    pub(super) const fn group(&self) -> Option<Group> {
+    pub(in crate::engine) const fn group(&self) -> Option<Group> {
         match &self.half {
             Half::Http(_) => None,
             Half::WebSocket(half) => Some(half.group),
@@ -221,7 +227,7 @@ impl Connection {
     }
 
     /// Whether frames and messages may be queued.
-    pub(super) fn takes_pushes(&self) -> bool {
+    pub(in crate::engine) fn takes_pushes(&self) -> bool {
         self.phase == Phase::Open
             && self.ending.is_none()
             && match &self.half {
@@ -232,7 +238,7 @@ impl Connection {
     }
 
     /// Whether input can be made use of now, be it only by throwing it away.
-    pub(super) fn takes_input(&self) -> bool {
+    pub(in crate::engine) fn takes_input(&self) -> bool {
         match (self.phase, &self.half) {
             (Phase::Over, _) => false,
             (Phase::Finishing(_) | Phase::Lingering(_), _) => true,
@@ -244,12 +250,12 @@ impl Connection {
     }
 
     /// Whether there is input to be looked at.
-    pub(super) fn has_input(&self) -> bool {
+    pub(in crate::engine) fn has_input(&self) -> bool {
         self.flags.readable || self.leftover.as_ref().is_some_and(|leftover| !leftover.partial)
     }
 
     /// Bytes it has received of the head, body or message under way; none if nothing is kept of what it sends.
-    pub(super) fn received_bytes(&self) -> Option<usize> {
+    pub(in crate::engine) fn received_bytes(&self) -> Option<usize> {
         match (self.phase, &self.half) {
             (Phase::Open, Half::Http(half)) if half.has_partial_head() => {
                 Some(self.leftover.as_ref().map_or(0, |leftover| leftover.bytes.len()))
@@ -261,7 +267,7 @@ impl Connection {
     }
 
     /// What has come of a request that has not come in whole, bytes; none if there is no such request.
-    pub(super) fn unfinished_bytes(&self) -> Option<usize> {
+    pub(in crate::engine) fn unfinished_bytes(&self) -> Option<usize> {
         let Half::Http(half) = &self.half else { return None };
         let leftover = self.leftover.as_ref().map_or(0, |leftover| leftover.bytes.len());
         let unfinished = self.phase == Phase::Open && (half.is_receiving() || half.has_partial_head());
@@ -269,7 +275,7 @@ impl Connection {
     }
 
     /// Memory held by what has come in and is not complete, bytes.
-    pub(super) fn held_bytes(&self) -> usize {
+    pub(in crate::engine) fn held_bytes(&self) -> usize {
         let leftover = self.leftover.as_ref().map_or(0, |leftover| leftover.bytes.capacity());
         let half = match &self.half {
             Half::Http(half) => half.held_bytes(),
@@ -280,12 +286,31 @@ impl Connection {
     }
 
     /// How to tell the length of a message in its queue.
-    pub(super) const fn message_len(&self) -> fn(&[u8]) -> Option<usize> {
+    pub(in crate::engine) const fn message_len(&self) -> fn(&[u8]) -> Option<usize> {
         match &self.half {
             Half::WebSocket(_) => frame_len,
             Half::EventStream(half) => event_stream::message_len(half.framing()),
             Half::Http(_) => |_| None,
         }
+    }
+
+    /// The body or message that is being received.
+    pub(in crate::engine) fn reception_mut(&mut self) -> Option<&mut Reception> {
+        match &mut self.half {
+            Half::Http(half) => half.reception_mut(),
+            Half::WebSocket(half) => half.reception_mut(),
+            Half::EventStream(_) => None,
+        }
+    }
+
+    /// Whether it holds what was lent to it.
+    pub(in crate::engine) fn is_borrowing(&mut self) -> bool {
+        self.reception_mut().is_some_and(|reception| reception.is_borrowing())
+    }
+
+    /// When that has to be looked at; none if none is being received.
+    pub(in crate::engine) fn reception_deadline(&mut self) -> Option<Deadline> {
+        self.reception_mut().map(|reception| reception.deadline())
     }
 }
 

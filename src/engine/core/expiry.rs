@@ -10,11 +10,11 @@
 //!   once.
 //! - The peer of a WebSocket is not blamed for the time in which the core itself stood still (`Io::awake_since`).
 
+use crate::engine::connection::http::Waiting;
+use crate::engine::connection::websocket::Silence;
 use crate::engine::connection::{Connection, Half, NEVER, Phase};
 use crate::engine::core::Core;
-use crate::engine::http::Waiting;
 use crate::engine::service::{ConnId, Ending, HttpFault, Service, Work};
-use crate::engine::websocket::Silence;
 use crate::limits::CLOSE_TIME;
 
 /// Turns of a connection before it is judged, if it has that much to read or write: 16 MiB of input, which is more than
@@ -23,7 +23,7 @@ const TURNS_MAX: usize = 64;
 
 /// A connection whose deadline has come.
 #[derive(Debug)]
-pub(super) struct Late {
+pub(in crate::engine) struct Late {
     id: ConnId,
     /// Turns that it has before it is judged.
     turns: usize,
@@ -52,7 +52,7 @@ impl Asked {
 
 impl<S: Service> Core<S> {
     /// Finds every deadline that has come. Whoever may have something to be read is put on the input list.
-    pub(super) fn expire(&mut self) {
+    pub(in crate::engine) fn expire(&mut self) {
         let mut due = std::mem::take(&mut self.due);
         self.io.wheel.advance(self.io.now, &mut due);
         for id in due.drain(..) {
@@ -69,7 +69,7 @@ impl<S: Service> Core<S> {
     }
 
     /// Acts on the deadlines of those who have had their turn meanwhile.
-    pub(super) fn judge_late(&mut self) {
+    pub(in crate::engine) fn judge_late(&mut self) {
         let mut late = std::mem::take(&mut self.late);
         late.retain_mut(|late| {
             let waits = self.awaits_its_turn(late);

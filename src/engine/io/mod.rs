@@ -2,11 +2,16 @@
 //!
 //! Owns everything of a core but its service and its poll, so that the service can be called with it. Nothing here
 //! calls the service back: what it has to hear of (drained queues, connections that are over) is put on a list, and
-//! `core.rs` tells it between calls.
+//! `core/` tells it between calls.
 //!
 //! - Lists hold [`ConnId`]s and may name connections that are gone; a flag in the connection keeps it on a list once.
 //! - Every connection with bytes queued is on a flush list, or its socket is full and it is on `lagging`.
 //! - A doomed connection (on `doomed`) takes nothing more.
+
+mod flush;
+mod outbox;
+pub(super) mod pacing;
+pub(super) mod receiving;
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -17,12 +22,12 @@ use crate::base::slab::Slab;
 use crate::base::time::{Deadline, Now};
 use crate::base::timer_wheel::TimerWheel;
 use crate::engine::blocks::Blocks;
+use crate::engine::connection::websocket::WebSocket;
 use crate::engine::connection::{Connection, Farewell, Half, NEVER, Phase};
 use crate::engine::mailbox::Mailbox;
 use crate::engine::process::{Favour, Process};
 use crate::engine::service::{ConnId, CoreId, Ending, GROUPS, Mail, Response, Terms, WebSocketUpgrade};
 use crate::engine::socket::Socket;
-use crate::engine::websocket::WebSocket;
 use crate::limits::{CLOSE_TIME, DISCARD_TIME, RECEIVE_BYTES_FREE, TIMER_TICK_MS};
 use crate::ops::metrics::{CoreMetrics, Endpoint, Request, StatusClass};
 use crate::wire::http1::response::{
@@ -34,64 +39,64 @@ use crate::wire::http1::{Date, Version};
 const SCRATCH_BYTES_KEPT: usize = 64 << 10;
 
 /// The timers of one core's connections.
-pub(super) type Wheel = TimerWheel<ConnId, TIMER_TICK_MS>;
+pub(in crate::engine) type Wheel = TimerWheel<ConnId, TIMER_TICK_MS>;
 
 /// See the module.
 #[derive(Debug)]
-pub(super) struct Io<M> {
-    pub(super) now: Now,
+pub(in crate::engine) struct Io<M> {
+    pub(in crate::engine) now: Now,
     /// When the core last began to run again after it had stood still.
-    pub(super) awake_since: Now,
+    pub(in crate::engine) awake_since: Now,
     /// When this turn began, by the wall clock.
-    pub(super) time_of_day: SystemTime,
+    pub(in crate::engine) time_of_day: SystemTime,
     /// The same to the second, for responses.
-    pub(super) date: Date,
-    pub(super) core: CoreId,
-    pub(super) process: Arc<Process>,
-    pub(super) metrics: Arc<CoreMetrics>,
-    pub(super) connections: Slab<Connection>,
-    pub(super) blocks: Blocks,
-    pub(super) wheel: Wheel,
-    pub(super) mailbox: Mailbox<M>,
-    pub(super) lists: Lists,
+    pub(in crate::engine) date: Date,
+    pub(in crate::engine) core: CoreId,
+    pub(in crate::engine) process: Arc<Process>,
+    pub(in crate::engine) metrics: Arc<CoreMetrics>,
+    pub(in crate::engine) connections: Slab<Connection>,
+    pub(in crate::engine) blocks: Blocks,
+    pub(in crate::engine) wheel: Wheel,
+    pub(in crate::engine) mailbox: Mailbox<M>,
+    pub(in crate::engine) lists: Lists,
     /// The process drains: every answer is the last of its connection.
-    pub(super) draining: bool,
+    pub(in crate::engine) draining: bool,
     /// The cores whose ingest lane the service has asked about in this turn, a bit each, by group.
-    pub(super) asked: Cell<[u64; GROUPS]>,
+    pub(in crate::engine) asked: Cell<[u64; GROUPS]>,
     /// Whose message the service is hearing, unless it has resumed that connection in the same call.
-    pub(super) heard: Option<ConnId>,
-    /// Connections without a place that are not over yet (`accept.rs`), the eldest first.
-    pub(super) guests: VecDeque<ConnId>,
+    pub(in crate::engine) heard: Option<ConnId>,
+    /// Connections without a place that are not over yet (`core/accept.rs`), the eldest first.
+    pub(in crate::engine) guests: VecDeque<ConnId>,
     /// Where `flush.rs` copies small parts together.
-    pub(super) gathered: Vec<u8>,
+    pub(in crate::engine) gathered: Vec<u8>,
     scratch: Vec<u8>,
 }
 
 /// Connections with something to do.
 #[derive(Debug, Default)]
-pub(super) struct Lists {
+pub(in crate::engine) struct Lists {
     /// Input may be there and can be used.
-    pub(super) input: VecDeque<ConnId>,
+    pub(in crate::engine) input: VecDeque<ConnId>,
     /// Input is there; the process receives too much already. Who has waited longest comes first.
-    pub(super) starved: VecDeque<ConnId>,
+    pub(in crate::engine) starved: VecDeque<ConnId>,
     /// Answers are queued: these go first.
-    pub(super) answers: VecDeque<ConnId>,
+    pub(in crate::engine) answers: VecDeque<ConnId>,
     /// Messages are queued.
-    pub(super) consumers: VecDeque<ConnId>,
+    pub(in crate::engine) consumers: VecDeque<ConnId>,
     /// Bytes are queued and the socket is full.
-    pub(super) lagging: Vec<ConnId>,
+    pub(in crate::engine) lagging: Vec<ConnId>,
     /// More bytes are queued than a consumer that keeps up ever has.
-    pub(super) heavy: Vec<ConnId>,
+    pub(in crate::engine) heavy: Vec<ConnId>,
     /// The queue has run empty, which the service wants to know.
-    pub(super) drained: Vec<ConnId>,
+    pub(in crate::engine) drained: Vec<ConnId>,
     /// Its end is decided, which the service does not know yet.
-    pub(super) closing: Vec<ConnId>,
+    pub(in crate::engine) closing: Vec<ConnId>,
     /// It is over.
-    pub(super) doomed: Vec<ConnId>,
+    pub(in crate::engine) doomed: Vec<ConnId>,
 }
 
 impl<M: Mail> Io<M> {
-    pub(super) fn new(
+    pub(in crate::engine) fn new(
         core: CoreId,
         process: Arc<Process>,
         metrics: Arc<CoreMetrics>,
@@ -120,19 +125,19 @@ impl<M: Mail> Io<M> {
         }
     }
 
-    pub(super) fn connection(&mut self, id: ConnId) -> Option<&mut Connection> {
+    pub(in crate::engine) fn connection(&mut self, id: ConnId) -> Option<&mut Connection> {
         self.connections.get_mut(id.slot, id.generation)
     }
 
     /// The name of the connection among all cores.
-    pub(super) const fn favour(&self, id: ConnId) -> Favour {
+    pub(in crate::engine) const fn favour(&self, id: ConnId) -> Favour {
         Favour::of(self.core, id)
     }
 
     // ── time ──
 
     /// Sets the engine's deadline of a connection.
-    pub(super) fn set_deadline(&mut self, id: ConnId, deadline: Deadline) {
+    pub(in crate::engine) fn set_deadline(&mut self, id: ConnId, deadline: Deadline) {
         if let Some(conn) = self.connections.get_mut(id.slot, id.generation) {
             conn.timers.deadline = deadline;
             arm(&mut self.wheel, conn, id);
@@ -140,7 +145,7 @@ impl<M: Mail> Io<M> {
     }
 
     /// The entry of the wheel has come back: another one, if a deadline is left.
-    pub(super) fn rearm(&mut self, id: ConnId) {
+    pub(in crate::engine) fn rearm(&mut self, id: ConnId) {
         if let Some(conn) = self.connections.get_mut(id.slot, id.generation) {
             arm(&mut self.wheel, conn, id);
         }
@@ -149,7 +154,7 @@ impl<M: Mail> Io<M> {
     // ── input ──
 
     /// Puts a connection on the input list if it has input that can be used.
-    pub(super) fn schedule_input(&mut self, id: ConnId) {
+    pub(in crate::engine) fn schedule_input(&mut self, id: ConnId) {
         if let Some(conn) = self.connections.get_mut(id.slot, id.generation)
             && !conn.flags.in_input
             && !conn.flags.starved
@@ -162,7 +167,7 @@ impl<M: Mail> Io<M> {
     }
 
     /// Brings what the connection counts for in the process up to date.
-    pub(super) fn count_receiving(&mut self, id: ConnId) {
+    pub(in crate::engine) fn count_receiving(&mut self, id: ConnId) {
         if let Some(conn) = self.connections.get_mut(id.slot, id.generation) {
             let now = conn.held_bytes();
             if now != conn.receiving_bytes {
@@ -181,14 +186,14 @@ impl<M: Mail> Io<M> {
     // ── output ──
 
     /// Queues bytes of the engine's own, whatever the connection's phase.
-    pub(super) fn queue(&mut self, id: ConnId, encode: impl FnOnce(&mut Vec<u8>)) {
+    pub(in crate::engine) fn queue(&mut self, id: ConnId, encode: impl FnOnce(&mut Vec<u8>)) {
         self.scratch.clear();
         encode(&mut self.scratch);
         self.queue_scratch(id, false);
     }
 
     /// Frames that the WebSocket half asked for were queued.
-    pub(super) fn after_replies(&mut self, id: ConnId) {
+    pub(in crate::engine) fn after_replies(&mut self, id: ConnId) {
         if let Some(conn) = self.connection(id)
             && let Half::WebSocket(half) = &mut conn.half
         {
@@ -197,7 +202,7 @@ impl<M: Mail> Io<M> {
     }
 
     /// Queues an HTTP head and what comes with it.
-    pub(super) fn queue_head(&mut self, id: ConnId, encode: impl FnOnce(&mut Vec<u8>)) {
+    pub(in crate::engine) fn queue_head(&mut self, id: ConnId, encode: impl FnOnce(&mut Vec<u8>)) {
         self.scratch.clear();
         encode(&mut self.scratch);
         self.queue_scratch(id, true);
@@ -224,7 +229,7 @@ impl<M: Mail> Io<M> {
     }
 
     /// Puts a connection on its flush list, if its socket may take something.
-    pub(super) fn schedule_flush(&mut self, id: ConnId) {
+    pub(in crate::engine) fn schedule_flush(&mut self, id: ConnId) {
         let Some(conn) = self.connections.get_mut(id.slot, id.generation) else { return };
         if !conn.flags.writable || conn.flags.in_flush || conn.phase == Phase::Over {
             return;
@@ -237,7 +242,7 @@ impl<M: Mail> Io<M> {
     }
 
     /// The socket takes bytes again.
-    pub(super) fn on_writable(&mut self, id: ConnId, now: Now) {
+    pub(in crate::engine) fn on_writable(&mut self, id: ConnId, now: Now) {
         let Some(conn) = self.connections.get_mut(id.slot, id.generation) else { return };
         let was_full = !std::mem::replace(&mut conn.flags.writable, true);
         if was_full && let Half::WebSocket(half) = &mut conn.half {
@@ -250,7 +255,7 @@ impl<M: Mail> Io<M> {
     }
 
     /// The connection with the largest backlog, and its size.
-    pub(super) fn largest_backlog(&self) -> Option<(ConnId, usize)> {
+    pub(in crate::engine) fn largest_backlog(&self) -> Option<(ConnId, usize)> {
         let of =
             |id: &ConnId| self.connections.get(id.slot, id.generation).map_or(0, |conn| conn.queue.backlog_bytes());
         let lists = self.lists.lagging.iter().chain(&self.lists.consumers);
@@ -260,7 +265,7 @@ impl<M: Mail> Io<M> {
     // ── answers ──
 
     /// Answers the request that awaits it; nothing if none does.
-    pub(super) fn answer(&mut self, id: ConnId, response: &Response, ending: Ending) {
+    pub(in crate::engine) fn answer(&mut self, id: ConnId, response: &Response, ending: Ending) {
         let (draining, date) = (self.draining, self.date);
         let Some(conn) = self.connection(id) else { return };
         let is_guest = !conn.flags.counted;
@@ -281,7 +286,7 @@ impl<M: Mail> Io<M> {
 
     /// Writes the one answer to a fresh connection that cannot be heard, here and now. Whether it was taken: a socket
     /// that has taken nothing yet takes it whole, unless it is broken.
-    pub(super) fn write_refusal(&mut self, socket: &mut Socket, terms: &Terms, response: &Response) -> bool {
+    pub(in crate::engine) fn write_refusal(&mut self, socket: &mut Socket, terms: &Terms, response: &Response) -> bool {
         self.scratch.clear();
         let fields = [self.answered(Some(terms), response.status), &response.fields];
         // Nothing is known of its client.
@@ -295,19 +300,19 @@ impl<M: Mail> Io<M> {
     }
 
     /// Counts an answer under its terms. Returns the fields that it bears by them.
-    pub(super) fn answered<'a>(&self, terms: Option<&'a Terms>, status: u16) -> &'a [Field] {
+    pub(in crate::engine) fn answered<'a>(&self, terms: Option<&'a Terms>, status: u16) -> &'a [Field] {
         let endpoint = terms.map_or(Endpoint::Other, |terms| terms.endpoint);
         self.metrics.requests.increment(Request { endpoint, status: StatusClass::of(status) });
         terms.map_or(&[], |terms| &terms.fields)
     }
 
     /// Asks for the content that the client holds back.
-    pub(super) fn ask_for_content(&mut self, id: ConnId) {
+    pub(in crate::engine) fn ask_for_content(&mut self, id: ConnId) {
         self.queue(id, encode_interim_continue);
     }
 
     /// An answer was given; the next request has its time.
-    pub(super) fn await_request(&mut self, id: ConnId) {
+    pub(in crate::engine) fn await_request(&mut self, id: ConnId) {
         let now = self.now;
         let keep_alive_time = self.process.limits.keep_alive_time;
         let Some(conn) = self.connection(id) else { return };
@@ -317,7 +322,7 @@ impl<M: Mail> Io<M> {
     }
 
     /// Speaks WebSocket from now on. The request awaits its answer.
-    pub(super) fn upgrade(&mut self, id: ConnId, upgrade: &WebSocketUpgrade) {
+    pub(in crate::engine) fn upgrade(&mut self, id: ConnId, upgrade: &WebSocketUpgrade) {
         let (now, date) = (self.now, self.date);
         let Some(conn) = self.connection(id) else { return };
         let Half::Http(half) = &mut conn.half else { return };
@@ -331,7 +336,7 @@ impl<M: Mail> Io<M> {
         self.set_deadline(id, now.after(upgrade.ping_interval.min(upgrade.silence_max)));
     }
 
-    pub(super) fn become_half(&mut self, id: ConnId, half: Half) {
+    pub(in crate::engine) fn become_half(&mut self, id: ConnId, half: Half) {
         if let Some(conn) = self.connections.get_mut(id.slot, id.generation) {
             self.metrics.connections.lower(conn.kind());
             let backlog = conn.queue.backlog_bytes();
@@ -345,7 +350,7 @@ impl<M: Mail> Io<M> {
     // ── ends ──
 
     /// What is queued is the last: it is written, then the peer has its time to read it and to end.
-    pub(super) fn finish(&mut self, id: ConnId, ending: Ending) {
+    pub(in crate::engine) fn finish(&mut self, id: ConnId, ending: Ending) {
         let Some(conn) = self.connections.get(id.slot, id.generation) else { return };
         let farewell = match conn.half {
             _ if !conn.flags.counted => Farewell::strict(CLOSE_TIME),
@@ -358,7 +363,7 @@ impl<M: Mail> Io<M> {
     }
 
     /// The same with a patience of its own.
-    pub(super) fn finish_within(&mut self, id: ConnId, ending: Ending, farewell: Farewell) {
+    pub(in crate::engine) fn finish_within(&mut self, id: ConnId, ending: Ending, farewell: Farewell) {
         let now = self.now;
         let Some(conn) = self.connection(id) else { return };
         if conn.phase == Phase::Open {
@@ -374,7 +379,7 @@ impl<M: Mail> Io<M> {
     }
 
     /// The connection is over at once.
-    pub(super) fn doom(&mut self, id: ConnId, ending: Ending) {
+    pub(in crate::engine) fn doom(&mut self, id: ConnId, ending: Ending) {
         if let Some(conn) = self.connections.get_mut(id.slot, id.generation)
             && conn.phase != Phase::Over
         {
@@ -385,7 +390,7 @@ impl<M: Mail> Io<M> {
     }
 
     /// The connection is to end, for that reason unless there was another. The service is told once, by the core.
-    pub(super) fn decide_end(&mut self, id: ConnId, ending: Ending) {
+    pub(in crate::engine) fn decide_end(&mut self, id: ConnId, ending: Ending) {
         if let Some(conn) = self.connections.get_mut(id.slot, id.generation)
             && conn.ending.is_none()
         {
@@ -400,7 +405,7 @@ impl<M: Mail> Io<M> {
 
 /// What a connection holds of requests and messages that are not complete has changed: the process's count and the
 /// core's metric follow.
-pub(super) fn count_receiving(process: &Process, metrics: &CoreMetrics, before: usize, now: usize) {
+pub(in crate::engine) fn count_receiving(process: &Process, metrics: &CoreMetrics, before: usize, now: usize) {
     process.count_receiving(before, now);
     metrics.receiving_bytes.raise(now.saturating_sub(before) as u64);
     metrics.receiving_bytes.lower(before.saturating_sub(now) as u64);
@@ -408,7 +413,7 @@ pub(super) fn count_receiving(process: &Process, metrics: &CoreMetrics, before: 
 
 /// A connection's backlog has changed: the process's count and the core's metric follow.
 #[inline]
-pub(super) fn count_backlog(process: &Process, metrics: &CoreMetrics, conn: &Connection, before: usize) {
+pub(in crate::engine) fn count_backlog(process: &Process, metrics: &CoreMetrics, conn: &Connection, before: usize) {
     let now = conn.queue.backlog_bytes();
     if before != now {
         process.count_backlog(conn.group(), before, now);
@@ -417,7 +422,7 @@ pub(super) fn count_backlog(process: &Process, metrics: &CoreMetrics, conn: &Con
     }
 }
 
-pub(super) fn arm(wheel: &mut Wheel, conn: &mut Connection, id: ConnId) {
+pub(in crate::engine) fn arm(wheel: &mut Wheel, conn: &mut Connection, id: ConnId) {
     let next = conn.timers.next();
     if next < conn.timers.armed {
         conn.timers.armed = next;

@@ -1,6 +1,6 @@
 //! The time of one body or message that is being received: how long it may take, and how long it may wait for us.
 //!
-//! Sans-IO: it is told what came and when, and judges when asked. What happens then is `receiving.rs`'s business.
+//! Sans-IO: it is told what came and when, and judges when asked. What happens then is `io/receiving.rs`'s business.
 //!
 //! - A reception has its time, whatever it brings. After that it goes on as long as it has brought [`QUOTA_BYTES`]
 //!   (less if all its time is less) within the last [`QUOTA_TIME`]: `until` is moved on by each quota, never by more
@@ -13,6 +13,8 @@ use std::time::Duration;
 use crate::base::time::{Deadline, Now};
 use crate::limits::{BODY_BYTES_PER_SECOND_MIN, BODY_RATE_TIME, FAVOUR_TIME};
 
+/// Size of the read buffer, and what one connection may bring in one turn.
+pub(in crate::engine) const CONNECTION_BYTES_MAX: usize = 256 << 10;
 /// What has to come within [`QUOTA_TIME`].
 const QUOTA_BYTES: usize = BODY_BYTES_PER_SECOND_MIN * BODY_RATE_TIME.as_secs() as usize;
 /// A second more than the rate's own time: who sends evenly at just that rate is not late by a piece that is on its
@@ -21,7 +23,7 @@ const QUOTA_TIME: Duration = Duration::from_secs(BODY_RATE_TIME.as_secs() + 1);
 
 /// See the module.
 #[derive(Debug)]
-pub(super) struct Reception {
+pub(in crate::engine) struct Reception {
     /// Content that has come.
     bytes: usize,
     /// Content that completes the present quota.
@@ -36,7 +38,7 @@ pub(super) struct Reception {
 
 /// What a look tells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Standing {
+pub(in crate::engine) enum Standing {
     /// It goes on.
     Good,
     /// The sender is too slow.
@@ -47,13 +49,13 @@ pub(super) enum Standing {
 
 impl Reception {
     /// It begins, and has that much time.
-    pub(super) fn new(now: Now, time: Duration) -> Self {
+    pub(in crate::engine) fn new(now: Now, time: Duration) -> Self {
         let first = BODY_BYTES_PER_SECOND_MIN * time.min(BODY_RATE_TIME).as_millis() as usize / 1000;
         Self { bytes: 0, quota_at: first.max(1), until: now.after(time), waits_until: None, looked_at: None }
     }
 
     /// So many bytes of content have come altogether.
-    pub(super) fn on_bytes(&mut self, bytes: usize, now: Now) {
+    pub(in crate::engine) fn on_bytes(&mut self, bytes: usize, now: Now) {
         if bytes == self.bytes {
             return;
         }
@@ -67,28 +69,28 @@ impl Reception {
     }
 
     /// There is no memory for more, and that is how long it may wait in one piece.
-    pub(super) fn on_waiting(&mut self, now: Now, time: Duration) {
+    pub(in crate::engine) fn on_waiting(&mut self, now: Now, time: Duration) {
         self.waits_until.get_or_insert(now.after(time));
     }
 
     /// It reads on though the bound is reached.
-    pub(super) fn on_borrowing(&mut self, now: Now) {
+    pub(in crate::engine) fn on_borrowing(&mut self, now: Now) {
         self.looked_at.get_or_insert(now.after(FAVOUR_TIME));
     }
 
     /// Whether it has read beyond the bound.
-    pub(super) const fn is_borrowing(&self) -> bool {
+    pub(in crate::engine) const fn is_borrowing(&self) -> bool {
         self.looked_at.is_some()
     }
 
     /// When to look at it next.
-    pub(super) fn deadline(&self) -> Deadline {
+    pub(in crate::engine) fn deadline(&self) -> Deadline {
         let end = self.waits_until.unwrap_or(self.until);
         self.looked_at.map_or(end, |look| look.min(end))
     }
 
     /// Looks at it. `has_room`: whether all may be read; `takes_back`: whether what it has borrowed is needed.
-    pub(super) fn judge(&mut self, now: Now, has_room: bool, takes_back: bool) -> Standing {
+    pub(in crate::engine) fn judge(&mut self, now: Now, has_room: bool, takes_back: bool) -> Standing {
         if has_room {
             self.looked_at = None;
             // Others have just made way: it is about to be read.

@@ -1,6 +1,6 @@
 //! What a service may ask of its core: the [`Outbox`] and the [`Post`], on a core's [`Io`].
 //!
-//! Owns the rules of pushing and of ending streams and WebSockets; the means are `io.rs`'s. Every call first finds its
+//! Owns the rules of pushing and of ending streams and WebSockets; the means are `io/`'s. Every call first finds its
 //! connection and does nothing if it is gone, over, or not of the kind that the call is for.
 
 use std::time::{Duration, SystemTime};
@@ -8,10 +8,10 @@ use std::time::{Duration, SystemTime};
 use tracing::info;
 
 use crate::base::time::{Deadline, Now};
+use crate::engine::connection::event_stream::EventStream;
 use crate::engine::connection::{Connection, Farewell, Half, NEVER, Phase};
-use crate::engine::event_stream::EventStream;
+use crate::engine::io::pacing::{fanout_bytes_max, heavy_bytes, overdraft_bytes};
 use crate::engine::io::{Io, arm, count_backlog};
-use crate::engine::pacing::{fanout_bytes_max, heavy_bytes, overdraft_bytes};
 use crate::engine::service::{
     Admits, ConnId, CoreId, Ending, EventStreamOpen, Group, Lane, Mail, Outbox, Post, Pushed, Response, Run, Unsent,
     WebSocketClose,
@@ -289,7 +289,7 @@ impl<M: Mail> Io<M> {
     }
 
     /// Queues our close frame and waits for the peer's.
-    pub(super) fn close_open_websocket(&mut self, id: ConnId, close: WebSocketClose<'_>, ending: Ending) {
+    pub(in crate::engine) fn close_open_websocket(&mut self, id: ConnId, close: WebSocketClose<'_>, ending: Ending) {
         let code = CloseCode::from_wire(close.code);
         debug_assert!(code.is_some(), "a close code that may travel");
         self.queue(id, |out| encode_close(out, code, close.reason));

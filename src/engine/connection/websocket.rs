@@ -15,7 +15,7 @@
 use std::time::Duration;
 
 use crate::base::time::{Deadline, Now};
-use crate::engine::reception::Reception;
+use crate::engine::connection::reception::Reception;
 use crate::engine::service::{Ending, Group, WebSocketUpgrade};
 use crate::limits::FRAGMENTS_MAX;
 use crate::wire::websocket::frame::{encode_close, encode_ping, encode_pong};
@@ -26,8 +26,8 @@ const PONG_BYTES_MAX: usize = 64 << 10;
 
 /// See the module.
 #[derive(Debug)]
-pub(super) struct WebSocket {
-    pub(super) group: Group,
+pub(in crate::engine) struct WebSocket {
+    pub(in crate::engine) group: Group,
     decoder: MessageDecoder,
     /// Of the message under way.
     reception: Option<Box<Reception>>,
@@ -52,7 +52,7 @@ enum State {
 
 /// What the bytes tell.
 #[derive(Debug)]
-pub(super) enum Step<'a> {
+pub(in crate::engine) enum Step<'a> {
     /// Nothing more before there are more bytes.
     Need,
     /// A message for the service.
@@ -67,7 +67,7 @@ pub(super) enum Step<'a> {
 
 /// What the silence of the peer asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Silence {
+pub(in crate::engine) enum Silence {
     /// Ask again then.
     Until(Deadline),
     /// A ping was put into `out`; ask again then.
@@ -77,7 +77,7 @@ pub(super) enum Silence {
 }
 
 impl WebSocket {
-    pub(super) fn new(upgrade: &WebSocketUpgrade, now: Now) -> Self {
+    pub(in crate::engine) fn new(upgrade: &WebSocketUpgrade, now: Now) -> Self {
         Self {
             group: upgrade.group,
             decoder: MessageDecoder::new(upgrade.message_bytes_max, upgrade.first_message_bytes_max, FRAGMENTS_MAX),
@@ -94,7 +94,7 @@ impl WebSocket {
 
     /// Decodes on, up to the next thing to do. Answers how many bytes were used up: all, unless there is something to
     /// do.
-    pub(super) fn next<'a>(&mut self, input: &'a mut [u8], out: &mut Vec<u8>) -> (usize, Step<'a>) {
+    pub(in crate::engine) fn next<'a>(&mut self, input: &'a mut [u8], out: &mut Vec<u8>) -> (usize, Step<'a>) {
         let (used, incoming) = self.decoder.decode(input);
         let open = self.state == State::Open;
         let step = match incoming {
@@ -130,7 +130,7 @@ impl WebSocket {
     }
 
     /// Our close frame is queued.
-    pub(super) fn on_close_queued(&mut self) {
+    pub(in crate::engine) fn on_close_queued(&mut self) {
         if self.state == State::Open {
             self.state = State::Closing;
             self.decoder.read_past_messages();
@@ -139,27 +139,27 @@ impl WebSocket {
     }
 
     /// Whether frames of a protocol may be queued.
-    pub(super) fn is_open(&self) -> bool {
+    pub(in crate::engine) fn is_open(&self) -> bool {
         self.state == State::Open
     }
 
     /// Whether input can be made use of now.
-    pub(super) const fn takes_input(&self) -> bool {
+    pub(in crate::engine) const fn takes_input(&self) -> bool {
         self.pong_bytes <= PONG_BYTES_MAX
     }
 
     /// Memory that a message cut by frames or reads holds, bytes.
-    pub(super) fn held_bytes(&self) -> usize {
+    pub(in crate::engine) fn held_bytes(&self) -> usize {
         self.decoder.held_bytes()
     }
 
     /// Bytes of the message under way that have come.
-    pub(super) fn message_bytes(&self) -> usize {
+    pub(in crate::engine) fn message_bytes(&self) -> usize {
         self.decoder.message_bytes()
     }
 
     /// What has come so far of a message has come by now; one that has begun has that much time.
-    pub(super) fn note_received(&mut self, now: Now, time: Duration) {
+    pub(in crate::engine) fn note_received(&mut self, now: Now, time: Duration) {
         if self.state == State::Open && self.decoder.is_open() {
             let reception = self.reception.get_or_insert_with(|| Box::new(Reception::new(now, time)));
             reception.on_bytes(self.decoder.message_bytes(), now);
@@ -169,24 +169,24 @@ impl WebSocket {
     }
 
     /// The message under way.
-    pub(super) fn reception_mut(&mut self) -> Option<&mut Reception> {
+    pub(in crate::engine) fn reception_mut(&mut self) -> Option<&mut Reception> {
         self.reception.as_deref_mut()
     }
 
     /// Bytes came from the peer, or it took some that it had not taken before.
-    pub(super) const fn on_heard(&mut self, now: Now) {
+    pub(in crate::engine) const fn on_heard(&mut self, now: Now) {
         self.heard_at = now;
     }
 
     /// Frames of [`Self::next`] were queued; the queue now has that many bytes.
-    pub(super) const fn on_replies_queued(&mut self, queue_bytes: usize) {
+    pub(in crate::engine) const fn on_replies_queued(&mut self, queue_bytes: usize) {
         if self.pong_bytes > 0 {
             self.pongs_end = queue_bytes;
         }
     }
 
     /// The socket took that many bytes.
-    pub(super) const fn on_sent(&mut self, bytes: usize) {
+    pub(in crate::engine) const fn on_sent(&mut self, bytes: usize) {
         self.pongs_end = self.pongs_end.saturating_sub(bytes);
         if self.pongs_end == 0 {
             self.pong_bytes = 0;
@@ -196,7 +196,13 @@ impl WebSocket {
     /// Looks at how long the peer has been silent. `read`: whether it is being read, for a peer that is not cannot be
     /// heard; nor was any before `awake_since`. What was silent before is asked at once and has its whole time to
     /// answer.
-    pub(super) fn on_deadline(&mut self, now: Now, awake_since: Now, read: bool, out: &mut Vec<u8>) -> Silence {
+    pub(in crate::engine) fn on_deadline(
+        &mut self,
+        now: Now,
+        awake_since: Now,
+        read: bool,
+        out: &mut Vec<u8>,
+    ) -> Silence {
         if !read {
             self.heard_at = now;
         }

@@ -13,9 +13,9 @@
 //! - the others wait, in turn: read again as soon as there is room, refused when they have waited for a body's time.
 //!
 //! Nobody waits for ever: what is held stands still for no longer than a body's time and the rate's window
-//! (`reception.rs`); then its connection ends, and what it held is free. Who waits meanwhile hears so in its own time.
-//! The favour goes round: it is nobody's who brings too little, and a core leaves it to the others first. And a body
-//! that is alone is favoured, whatever the bound: any body that may be sent can be received.
+//! (`connection/reception.rs`); then its connection ends, and what it held is free. Who waits meanwhile hears so in its
+//! own time. The favour goes round: it is nobody's who brings too little, and a core leaves it to the others first. And
+//! a body that is alone is favoured, whatever the bound: any body that may be sent can be received.
 //!
 //! Held are at most the bound, what one read of each core adds to it, [`BORROWERS_MAX`] bodies, and what is always
 //! read.
@@ -24,24 +24,18 @@
 //! [`RECEIVE_BYTES_FREE`]: crate::limits::RECEIVE_BYTES_FREE
 //! [`FAVOUR_BYTES_PER_SECOND_MIN`]: crate::limits::FAVOUR_BYTES_PER_SECOND_MIN
 
-use tracing::debug;
-
-use crate::base::time::Deadline;
-use crate::engine::connection::{Connection, Half};
-use crate::engine::core::Core;
-use crate::engine::input::CONNECTION_BYTES_MAX;
+use crate::engine::connection::Half;
+use crate::engine::connection::reception::CONNECTION_BYTES_MAX;
 use crate::engine::io::Io;
 use crate::engine::process::Grant;
-use crate::engine::reached::Limit;
-use crate::engine::reception::{Reception, Standing};
-use crate::engine::service::{ConnId, Ending, HttpFault, Mail, Service, WebSocketClose};
+use crate::engine::service::{ConnId, Mail};
 
 /// Connections that are looked at again in one turn: many may wait, and most of them in vain.
 const WOKEN_MAX: usize = 64;
 
 impl<M: Mail> Io<M> {
     /// How many bytes the connection may bring now; none: it has to wait.
-    pub(super) fn room_for(&mut self, id: ConnId) -> usize {
+    pub(in crate::engine) fn room_for(&mut self, id: ConnId) -> usize {
         let (favour, now) = (self.favour(id), self.now);
         let Some(conn) = self.connections.get_mut(id.slot, id.generation) else { return 0 };
         let Some(received) = conn.received_bytes() else { return CONNECTION_BYTES_MAX };
@@ -60,7 +54,7 @@ impl<M: Mail> Io<M> {
     }
 
     /// Its input waits until others hold less, or for long enough.
-    pub(super) fn wait_for_room(&mut self, id: ConnId) {
+    pub(in crate::engine) fn wait_for_room(&mut self, id: ConnId) {
         let now = self.now;
         let Some(conn) = self.connections.get_mut(id.slot, id.generation) else { return };
         conn.flags.starved = true;
@@ -71,7 +65,7 @@ impl<M: Mail> Io<M> {
     }
 
     /// Has the connections that have waited longest looked at again.
-    pub(super) fn wake_waiting(&mut self) {
+    pub(in crate::engine) fn wake_waiting(&mut self) {
         for _ in 0..self.lists.starved.len().min(WOKEN_MAX) {
             let Some(id) = self.lists.starved.pop_front() else { break };
             if let Some(conn) = self.connection(id)
@@ -83,7 +77,7 @@ impl<M: Mail> Io<M> {
     }
 
     /// The connection's half has made use of input, of which so many bytes were read just now.
-    pub(super) fn note_received(&mut self, id: ConnId, read: usize) {
+    pub(in crate::engine) fn note_received(&mut self, id: ConnId, read: usize) {
         let (favour, now) = (self.favour(id), self.now);
         let Some(conn) = self.connections.get_mut(id.slot, id.generation) else { return };
         match &mut conn.half {
@@ -97,68 +91,12 @@ impl<M: Mail> Io<M> {
     }
 
     /// A body or message is looked at in time.
-    pub(super) fn watch_reception(&mut self, id: ConnId) {
+    pub(in crate::engine) fn watch_reception(&mut self, id: ConnId) {
         let Some(conn) = self.connection(id) else { return };
         if let Some(deadline) = conn.reception_deadline()
             && deadline < conn.timers.deadline
         {
             self.set_deadline(id, deadline);
         }
-    }
-}
-
-impl Connection {
-    /// The body or message that is being received.
-    fn reception_mut(&mut self) -> Option<&mut Reception> {
-        match &mut self.half {
-            Half::Http(half) => half.reception_mut(),
-            Half::WebSocket(half) => half.reception_mut(),
-            Half::EventStream(_) => None,
-        }
-    }
-
-    /// Whether it holds what was lent to it.
-    pub(super) fn is_borrowing(&mut self) -> bool {
-        self.reception_mut().is_some_and(|reception| reception.is_borrowing())
-    }
-
-    /// When that has to be looked at; none if none is being received.
-    pub(super) fn reception_deadline(&mut self) -> Option<Deadline> {
-        self.reception_mut().map(|reception| reception.deadline())
-    }
-}
-
-impl<S: Service> Core<S> {
-    /// Looks at the body or message that a connection is sending. Answers whether it was ended.
-    pub(super) fn judge_reception(&mut self, id: ConnId) -> bool {
-        let (now, favour) = (self.io.now, self.io.favour(id));
-        let process = &self.io.process;
-        let Some(conn) = self.io.connections.get_mut(id.slot, id.generation) else { return false };
-        let Some(reception) = conn.reception_mut() else { return false };
-        let takes_back = reception.is_borrowing() && process.takes_back(favour);
-        let standing = reception.judge(now, process.has_room(), takes_back);
-        if standing == Standing::Good {
-            self.io.count_receiving(id);
-            return false;
-        }
-        let is_http = matches!(conn.half, Half::Http(_));
-        debug!(slot = id.slot, ?standing, "a body or message is not received on");
-        if standing == Standing::NoRoom {
-            process.reached.note(Limit::Receiving, now);
-        }
-        match (standing, is_http) {
-            (Standing::Good, _) => {}
-            (Standing::TooSlow, true) => self.refuse(id, HttpFault::Timeout),
-            (Standing::NoRoom, true) => self.refuse(id, HttpFault::NoRoom),
-            (Standing::TooSlow, false) => {
-                let close = WebSocketClose { code: 1008, reason: "AEP_BODY_TIME: the message came in too slowly" };
-                self.io.close_open_websocket(id, close, Ending::Timeout);
-            }
-            (Standing::NoRoom, false) => {
-                let close = WebSocketClose { code: 1013, reason: "AEP_RECEIVE_BYTES: no memory for the message" };
-                self.io.close_open_websocket(id, close, Ending::Refused);
-            }
-        }
-        true
     }
 }

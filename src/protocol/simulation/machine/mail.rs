@@ -4,16 +4,17 @@
 use std::hash::Hash;
 use std::sync::atomic::Ordering;
 
-use super::drain::Stage;
-use super::machine::{FANOUT, INGEST, Letter, Machine};
-use super::outbox::Weighed;
-use super::random::Random;
 use crate::engine::service::{Admits, CoreId, Mail};
 use crate::protocol::Protocol;
+use crate::protocol::simulation::machine::drain::Stage;
+use crate::protocol::simulation::machine::{Letter, Machine};
+use crate::protocol::simulation::outbox::Weighed;
+use crate::protocol::simulation::outbox::{FANOUT, INGEST};
+use crate::protocol::simulation::random::Random;
 
 impl<P: Protocol> Machine<P> {
     /// Moves what a core has sent into the lanes.
-    pub(super) fn dispatch(&mut self, from: usize) {
+    pub(in crate::protocol::simulation) fn dispatch(&mut self, from: usize) {
         while let Some((ingest, to, mail)) = self.cores[from].out.mail.pop_front() {
             let lane = if ingest { INGEST } else { FANOUT };
             self.cores[usize::from(to.0)].lanes[lane][from].push_back(Letter::Mail(mail));
@@ -38,7 +39,7 @@ impl<P: Protocol> Machine<P> {
         Admits::of(self.ingest_bytes[to].load(Ordering::Relaxed), self.ingest_bytes_max)
     }
 
-    pub(super) fn take_mail(&mut self, core: usize, random: &mut Random) {
+    pub(in crate::protocol::simulation) fn take_mail(&mut self, core: usize, random: &mut Random) {
         let all = random.chance(1, 2);
         let outside = self.cores.len();
         loop {

@@ -36,7 +36,7 @@ impl<M> Clone for Poster<M> {
 }
 
 impl<M: Mail> Poster<M> {
-    pub(super) fn new(bells: Arc<[Bell]>, ingest: Senders<M>, fanout: Senders<M>, bytes_max: usize) -> Self {
+    pub(in crate::engine) fn new(bells: Arc<[Bell]>, ingest: Senders<M>, fanout: Senders<M>, bytes_max: usize) -> Self {
         Self { bells, ingest, fanout, bytes_max }
     }
 

@@ -49,7 +49,7 @@ impl Budget {
 
 impl<M: Mail> Io<M> {
     /// Writes what is ready. What stays on the lists is written in the next turn.
-    pub(super) fn flush(&mut self) {
+    pub(in crate::engine) fn flush(&mut self) {
         let mut budget = Budget { calls: CALLS_MAX, bytes: BYTES_MAX };
         // Those that come back to the end of a list wait for the next flush.
         for _ in 0..self.lists.answers.len() {
@@ -63,7 +63,7 @@ impl<M: Mail> Io<M> {
     }
 
     /// Writes what is ready for that one, as far as it is taken.
-    pub(super) fn flush_one(&mut self, id: ConnId) {
+    pub(in crate::engine) fn flush_one(&mut self, id: ConnId) {
         self.flush_connection(id, &mut Budget { calls: 1, bytes: CONNECTION_BYTES_MAX });
     }
 
@@ -139,7 +139,7 @@ impl<M: Mail> Io<M> {
     }
 
     /// Drops those from the list of laggards that are gone or have caught up.
-    pub(super) fn tidy_lagging(&mut self) {
+    pub(in crate::engine) fn tidy_lagging(&mut self) {
         if self.lists.lagging.len() > 2 * self.connections.len() + 64 {
             let connections = &mut self.connections;
             self.lists.lagging.retain(|id| {
@@ -152,7 +152,7 @@ impl<M: Mail> Io<M> {
     }
 
     /// Frees the oldest delivery blocks while they are over their bound: whoever still refers to them copies its rest.
-    pub(super) fn reclaim_blocks(&mut self) {
+    pub(in crate::engine) fn reclaim_blocks(&mut self) {
         let bytes_max = self.process.limits.delivery_bytes_max;
         if self.blocks.bytes_in_use() <= bytes_max {
             return;

@@ -1,7 +1,7 @@
 //! Reading connections, and handing what they bring to the service.
 //!
-//! Owns the order of things on the way in: the room for what comes (`receiving.rs`), the read, the half that decodes,
-//! the call of the service, the deadline that follows. Decoding itself is the halves' business.
+//! Owns the order of things on the way in: the room for what comes (`io/receiving.rs`), the read, the half that
+//! decodes, the call of the service, the deadline that follows. Decoding itself is the halves' business.
 //!
 //! - The read buffer belongs to the core; what a connection cannot use is copied into a [`Leftover`] of its own: the
 //!   part of a head that has come, or what lies behind a message after which the service parked the connection.
@@ -13,16 +13,15 @@
 
 use tracing::debug;
 
+use crate::engine::connection::http;
+use crate::engine::connection::reception::CONNECTION_BYTES_MAX;
+use crate::engine::connection::websocket;
 use crate::engine::connection::{Half, Leftover, NEVER, Phase};
 use crate::engine::core::Core;
-use crate::engine::http;
 use crate::engine::service::{ConnId, Ending, Flow, HttpFault, Message, Outbox, Service, Verdict};
 use crate::engine::socket::Received;
-use crate::engine::websocket;
 use crate::wire::http1::RequestHead;
 
-/// Size of the read buffer, and what one connection may bring in one turn.
-pub(super) const CONNECTION_BYTES_MAX: usize = 256 << 10;
 /// What all connections may bring in one turn.
 const TURN_BYTES_MAX: usize = 4 << 20;
 
@@ -36,7 +35,7 @@ struct Fed {
 
 impl<S: Service> Core<S> {
     /// Serves connections that have input, within the budget of a turn.
-    pub(super) fn read(&mut self) {
+    pub(in crate::engine) fn read(&mut self) {
         self.io.wake_waiting();
         let mut buffer = std::mem::take(&mut self.buffer);
         let mut left = TURN_BYTES_MAX;
@@ -51,7 +50,7 @@ impl<S: Service> Core<S> {
     }
 
     /// Serves that one connection now.
-    pub(super) fn read_one(&mut self, id: ConnId) {
+    pub(in crate::engine) fn read_one(&mut self, id: ConnId) {
         let mut buffer = std::mem::take(&mut self.buffer);
         self.serve(id, &mut buffer);
         self.buffer = buffer;
@@ -267,7 +266,7 @@ impl<S: Service> Core<S> {
     }
 
     /// Answers a request that cannot be served, for the last time on its connection.
-    pub(super) fn refuse(&mut self, id: ConnId, fault: HttpFault) {
+    pub(in crate::engine) fn refuse(&mut self, id: ConnId, fault: HttpFault) {
         let Some(conn) = self.io.connection(id) else { return };
         let Half::Http(half) = &mut conn.half else { return };
         half.fail();

@@ -46,28 +46,28 @@ const GRACE: Duration = Duration::from_secs(2);
 const INBOX_STAGES: usize = 4;
 
 /// Bytes queued from which on a connection is looked at each turn.
-pub(super) fn heavy_bytes(limits: &Limits) -> usize {
+pub(in crate::engine) fn heavy_bytes(limits: &Limits) -> usize {
     DEBT_BYTES.min(limits.write_queue_bytes_max / 8)
 }
 
 /// What may be admitted while the publishers of one group are slowed down: half a queue in [`GRACE`], a stage at once.
-pub(super) fn throttle(limits: &Limits) -> TokenBucket {
+pub(in crate::engine) fn throttle(limits: &Limits) -> TokenBucket {
     TokenBucket::new((limits.write_queue_bytes_max / 2) as u64 / GRACE.as_secs(), limits.stage_bytes())
 }
 
 /// What those who publish little may admit beyond that, before they wait, too. It is paid back out of the same.
-pub(super) fn overdraft_bytes(limits: &Limits) -> usize {
+pub(in crate::engine) fn overdraft_bytes(limits: &Limits) -> usize {
     limits.write_queue_bytes_max / 8
 }
 
 /// Fan-out mail that may wait for a core.
-pub(super) fn fanout_bytes_max(limits: &Limits) -> usize {
+pub(in crate::engine) fn fanout_bytes_max(limits: &Limits) -> usize {
     INBOX_STAGES * limits.stage_bytes()
 }
 
 impl<M: Mail> Io<M> {
     /// Judges each group and publishes it, with what the service admits; answers whether this core is in debt to any.
-    pub(super) fn pace(&mut self, service_admits: impl Fn(Group) -> Admits) -> bool {
+    pub(in crate::engine) fn pace(&mut self, service_admits: impl Fn(Group) -> Admits) -> bool {
         let (now, limits) = (self.now, &self.process.limits);
         let mut debts = [Debt { admits: Admits::Everything, slow: false }; GROUPS];
         let connections = &mut self.connections;

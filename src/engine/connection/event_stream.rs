@@ -18,8 +18,8 @@ use crate::wire::http1::chunk::chunk_len;
 
 /// See the module.
 #[derive(Debug)]
-pub(super) struct EventStream {
-    pub(super) group: Group,
+pub(in crate::engine) struct EventStream {
+    pub(in crate::engine) group: Group,
     framing: StreamFraming,
     heartbeat: &'static [u8],
     heartbeat_interval: Duration,
@@ -32,7 +32,7 @@ pub(super) struct EventStream {
 impl EventStream {
     /// A stream that opens now. Its first heartbeat comes up to half an interval early, as `seed` has it, so that the
     /// heartbeats of streams that opened together do not stay together.
-    pub(super) fn new(open: &EventStreamOpen, framing: StreamFraming, now: Now, seed: u32) -> Self {
+    pub(in crate::engine) fn new(open: &EventStreamOpen, framing: StreamFraming, now: Now, seed: u32) -> Self {
         let interval_ms = u64::try_from(open.heartbeat_interval.as_millis()).unwrap_or(u64::MAX);
         // Fibonacci hashing: neighbouring seeds land far apart.
         let share = u64::from(seed.wrapping_mul(2_654_435_769) >> 16);
@@ -49,28 +49,28 @@ impl EventStream {
     }
 
     /// How messages are framed, and what ends the body.
-    pub(super) const fn framing(&self) -> StreamFraming {
+    pub(in crate::engine) const fn framing(&self) -> StreamFraming {
         self.framing
     }
 
     /// Something was queued.
-    pub(super) const fn on_pushed(&mut self, now: Now) {
+    pub(in crate::engine) const fn on_pushed(&mut self, now: Now) {
         self.sent_at = now;
     }
 
     /// A heartbeat comes after that much silence from now on.
-    pub(super) const fn set_interval(&mut self, interval: Duration) {
+    pub(in crate::engine) const fn set_interval(&mut self, interval: Duration) {
         self.heartbeat_interval = interval;
     }
 
     /// When to look whether a heartbeat is due.
-    pub(super) fn deadline(&self) -> Deadline {
+    pub(in crate::engine) fn deadline(&self) -> Deadline {
         self.sent_at.after(self.heartbeat_interval)
     }
 
     /// That time has come: appends a heartbeat to `out` if it is due. With bytes still queued (`idle` false) the stream
     /// is not silent, its client is slow: nothing is added, and the silence begins now at the earliest.
-    pub(super) fn on_deadline(&mut self, now: Now, idle: bool, out: &mut Vec<u8>) {
+    pub(in crate::engine) fn on_deadline(&mut self, now: Now, idle: bool, out: &mut Vec<u8>) {
         if self.deadline().is_due(now) {
             if idle {
                 self.framing.encode(out, self.heartbeat);
@@ -81,7 +81,7 @@ impl EventStream {
 
     /// The client has ended its side: appends a heartbeat to `out`, once, unless bytes are on their way anyway (`idle`
     /// false).
-    pub(super) fn on_client_end(&mut self, now: Now, idle: bool, out: &mut Vec<u8>) {
+    pub(in crate::engine) fn on_client_end(&mut self, now: Now, idle: bool, out: &mut Vec<u8>) {
         if !std::mem::replace(&mut self.probed, true) && idle {
             self.framing.encode(out, self.heartbeat);
             self.sent_at = now;
@@ -89,14 +89,14 @@ impl EventStream {
     }
 
     /// The client sent bytes, which nobody wants. Whether it may go on.
-    pub(super) const fn discard(&mut self, bytes: usize) -> bool {
+    pub(in crate::engine) const fn discard(&mut self, bytes: usize) -> bool {
         self.discarded_bytes = self.discarded_bytes.saturating_add(bytes);
         self.discarded_bytes <= DISCARD_BYTES_MAX
     }
 }
 
 /// The length of the message at the start of the bytes, for a stream of that framing.
-pub(super) const fn message_len(framing: StreamFraming) -> fn(&[u8]) -> Option<usize> {
+pub(in crate::engine) const fn message_len(framing: StreamFraming) -> fn(&[u8]) -> Option<usize> {
     match framing {
         StreamFraming::Chunked => chunk_len,
         StreamFraming::UntilClose => block_len,

@@ -30,14 +30,14 @@ const GUESTS_MAX: usize = 256;
 
 /// The way of accepted sockets to cores with fewer of them. Their places are already counted.
 #[derive(Debug)]
-pub(super) struct Handover {
-    pub(super) to: Vec<Sender<TcpStream>>,
-    pub(super) incoming: Receiver<TcpStream>,
+pub(in crate::engine) struct Handover {
+    pub(in crate::engine) to: Vec<Sender<TcpStream>>,
+    pub(in crate::engine) incoming: Receiver<TcpStream>,
 }
 
 impl<S: Service> Core<S> {
     /// Accepts within the budget of a turn, and takes on what other cores handed over.
-    pub(super) fn accept(&mut self) {
+    pub(in crate::engine) fn accept(&mut self) {
         for _ in 0..ACCEPTS_MAX {
             if !self.accept_next() {
                 break;
@@ -49,7 +49,7 @@ impl<S: Service> Core<S> {
     }
 
     /// Takes everyone who waits to be accepted, and stops listening.
-    pub(super) fn accept_all(&mut self) {
+    pub(in crate::engine) fn accept_all(&mut self) {
         self.acceptor.on_ready();
         while self.accept_next() {}
         self.acceptor.close(self.poll.registry());
@@ -92,7 +92,7 @@ impl<S: Service> Core<S> {
     }
 
     /// Whether another core has handed over connections that were not taken on yet.
-    pub(super) fn is_given_connections(&self) -> bool {
+    pub(in crate::engine) fn is_given_connections(&self) -> bool {
         !self.handover.incoming.is_empty()
     }
 
@@ -136,7 +136,7 @@ impl<S: Service> Core<S> {
     }
 
     /// There is no room for it: it is told to come back.
-    pub(super) fn turn_away(&mut self, id: ConnId) {
+    pub(in crate::engine) fn turn_away(&mut self, id: ConnId) {
         self.io.metrics.refused.increment();
         self.refuse(id, HttpFault::Busy);
     }

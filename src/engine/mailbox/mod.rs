@@ -18,6 +18,8 @@
 //! - Only a sleeping core is woken: the sleeper raises its flag, looks once more into its lanes and only then polls;
 //!   the sender fills the lane first and looks at the flag then. With a fence on both sides one of them sees the other.
 
+pub(super) mod post;
+
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
@@ -26,26 +28,26 @@ use std::vec;
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use mio::Waker;
 
-use crate::engine::post::Poster;
+use crate::engine::mailbox::post::Poster;
 use crate::engine::service::{CoreId, GROUPS, Group, Mail};
 
 /// Bytes in a lane, by group.
-pub(super) type Depths = [AtomicUsize; GROUPS];
+pub(in crate::engine) type Depths = [AtomicUsize; GROUPS];
 
 /// What every core can see of each other core.
 #[derive(Debug)]
-pub(super) struct Bell {
+pub(in crate::engine) struct Bell {
     waker: Waker,
     sleeping: AtomicBool,
     /// The core is no more.
     ended: AtomicBool,
-    pub(super) ingest_bytes: Depths,
-    pub(super) fanout_bytes: Depths,
+    pub(in crate::engine) ingest_bytes: Depths,
+    pub(in crate::engine) fanout_bytes: Depths,
 }
 
 impl Bell {
     /// A bell for the core whose poll has this waker.
-    pub(super) const fn new(waker: Waker) -> Self {
+    pub(in crate::engine) const fn new(waker: Waker) -> Self {
         Self {
             waker,
             sleeping: AtomicBool::new(false),
@@ -56,7 +58,7 @@ impl Bell {
     }
 
     /// Wakes the core if it sleeps. What it shall see has been stored before.
-    pub(super) fn ring(&self) {
+    pub(in crate::engine) fn ring(&self) {
         fence(Ordering::SeqCst);
         if self.sleeping.load(Ordering::Relaxed) && self.sleeping.swap(false, Ordering::AcqRel) {
             // The eventfd of a waker can only fail for a reason that ends the process anyway.
@@ -65,25 +67,25 @@ impl Bell {
     }
 
     /// Whether the core is no more: nothing is taken out of its lanes.
-    pub(super) fn has_ended(&self) -> bool {
+    pub(in crate::engine) fn has_ended(&self) -> bool {
         self.ended.load(Ordering::Relaxed)
     }
 
     /// The core is about to sleep; it must look once more for work after this.
-    pub(super) fn before_sleep(&self) {
+    pub(in crate::engine) fn before_sleep(&self) {
         self.sleeping.store(true, Ordering::Relaxed);
         fence(Ordering::SeqCst);
     }
 
     /// The core is awake.
-    pub(super) fn after_sleep(&self) {
+    pub(in crate::engine) fn after_sleep(&self) {
         self.sleeping.store(false, Ordering::Relaxed);
     }
 }
 
 /// One core's end of all lanes.
 #[derive(Debug)]
-pub(super) struct Mailbox<M> {
+pub(in crate::engine) struct Mailbox<M> {
     core: CoreId,
     bells: Arc<[Bell]>,
     ingest: Lane<M>,
@@ -94,7 +96,7 @@ pub(super) struct Mailbox<M> {
 
 /// What comes out of a lane.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Letter<M> {
+pub(in crate::engine) enum Letter<M> {
     /// Mail from that core.
     Mail(CoreId, M),
     /// That core sends nothing more on this lane, apart from answers that somebody waits for.
@@ -126,14 +128,14 @@ struct Outgoing<M> {
 
 /// Mail with the weight it was counted with: whatever it weighs when it is taken out, that much is counted off.
 #[derive(Debug)]
-pub(super) struct Weighed<M> {
-    pub(super) mail: M,
-    pub(super) bytes: usize,
+pub(in crate::engine) struct Weighed<M> {
+    pub(in crate::engine) mail: M,
+    pub(in crate::engine) bytes: usize,
 }
 
 /// What a channel carries.
 #[derive(Debug)]
-pub(super) enum Bag<M> {
+pub(in crate::engine) enum Bag<M> {
     /// Mail, from that core.
     Mail(CoreId, Vec<Weighed<M>>),
     /// Nothing more from one core.
@@ -141,11 +143,14 @@ pub(super) enum Bag<M> {
 }
 
 /// Into one lane of each core.
-pub(super) type Senders<M> = Arc<[Sender<Bag<M>>]>;
+pub(in crate::engine) type Senders<M> = Arc<[Sender<Bag<M>>]>;
 
 /// A mailbox for each bell's core, all connected with each other; and a poster for threads that are no cores, which
 /// have room for so many bytes in each ingest lane.
-pub(super) fn mailboxes<M: Mail>(bells: &Arc<[Bell]>, ingest_bytes_max: usize) -> (Vec<Mailbox<M>>, Poster<M>) {
+pub(in crate::engine) fn mailboxes<M: Mail>(
+    bells: &Arc<[Bell]>,
+    ingest_bytes_max: usize,
+) -> (Vec<Mailbox<M>>, Poster<M>) {
     let (to_ingest, ingest) = lanes(bells.len());
     let (to_fanout, fanout) = lanes(bells.len());
     let cores = (0..).map(CoreId);
@@ -171,12 +176,12 @@ fn lanes<M>(cores: usize) -> (Senders<M>, Vec<Lane<M>>) {
 
 impl<M: Mail> Mailbox<M> {
     /// This core's own bell.
-    pub(super) fn bell(&self) -> &Bell {
+    pub(in crate::engine) fn bell(&self) -> &Bell {
         &self.bells[usize::from(self.core.0)]
     }
 
     /// Puts mail into the ingest bag for that core.
-    pub(super) fn send_ingest(&mut self, to: CoreId, mail: M) {
+    pub(in crate::engine) fn send_ingest(&mut self, to: CoreId, mail: M) {
         if let Some(bell) = self.bells.get(usize::from(to.0)) {
             let bytes = mail.weight();
             bell.ingest_bytes[mail.group().index()].fetch_add(bytes, Ordering::Relaxed);
@@ -185,7 +190,7 @@ impl<M: Mail> Mailbox<M> {
     }
 
     /// Puts mail into the fan-out bag for that core.
-    pub(super) fn send_fanout(&mut self, to: CoreId, mail: M) {
+    pub(in crate::engine) fn send_fanout(&mut self, to: CoreId, mail: M) {
         if let Some(bell) = self.bells.get(usize::from(to.0)) {
             let bytes = mail.weight();
             bell.fanout_bytes[mail.group().index()].fetch_add(bytes, Ordering::Relaxed);
@@ -195,25 +200,25 @@ impl<M: Mail> Mailbox<M> {
 
     /// Bytes of fan-out mail of that group before the core that has most of it. Senders ask themselves: a core in the
     /// middle of a long turn cannot tell.
-    pub(super) fn most_fanout_bytes(&self, group: Group) -> usize {
+    pub(in crate::engine) fn most_fanout_bytes(&self, group: Group) -> usize {
         let bytes = |bell: &Bell| bell.fanout_bytes[group.index()].load(Ordering::Relaxed);
         self.bells.iter().map(bytes).max().unwrap_or(0)
     }
 
     /// Bytes of that group in that core's ingest lane, laid aside or not.
-    pub(super) fn ingest_bytes(&self, to: CoreId, group: Group) -> usize {
+    pub(in crate::engine) fn ingest_bytes(&self, to: CoreId, group: Group) -> usize {
         let bell = self.bells.get(usize::from(to.0));
         bell.map_or(0, |bell| bell.ingest_bytes[group.index()].load(Ordering::Relaxed))
     }
 
     /// Bytes in both of this core's lanes.
-    pub(super) fn bytes(&self) -> usize {
+    pub(in crate::engine) fn bytes(&self) -> usize {
         let bell = self.bell();
         bell.fanout_bytes.iter().chain(&bell.ingest_bytes).map(|bytes| bytes.load(Ordering::Relaxed)).sum()
     }
 
     /// Hands all filled bags over.
-    pub(super) fn dispatch(&mut self) {
+    pub(in crate::engine) fn dispatch(&mut self) {
         for (to, bell) in self.bells.iter().enumerate() {
             let ingest = self.ingest.dispatch(self.core, to);
             let fanout = self.fanout.dispatch(self.core, to);
@@ -224,7 +229,7 @@ impl<M: Mail> Mailbox<M> {
     }
 
     /// The next of the ingest lane that is of a group which is taken. What comes before it is laid aside.
-    pub(super) fn next_ingest(&mut self, takes: impl Fn(Group) -> bool) -> Option<Letter<M>> {
+    pub(in crate::engine) fn next_ingest(&mut self, takes: impl Fn(Group) -> bool) -> Option<Letter<M>> {
         if self.has_laid_aside()
             && let Some(aside) = Group::all()
                 .zip(&mut self.aside)
@@ -259,12 +264,12 @@ impl<M: Mail> Mailbox<M> {
     }
 
     /// How many bags are in the fan-out lane now, apart from the one that is being emptied.
-    pub(super) fn fanout_bags(&self) -> usize {
+    pub(in crate::engine) fn fanout_bags(&self) -> usize {
         self.fanout.incoming.len()
     }
 
     /// The next of the fan-out lane, out of at most so many more bags.
-    pub(super) fn next_fanout(&mut self, bags: &mut usize) -> Option<Letter<M>> {
+    pub(in crate::engine) fn next_fanout(&mut self, bags: &mut usize) -> Option<Letter<M>> {
         match self.fanout.next(bags)? {
             Next::End => Some(Letter::End),
             Next::Mail(from, Weighed { mail, bytes }) => {
@@ -275,45 +280,45 @@ impl<M: Mail> Mailbox<M> {
     }
 
     /// Whether there is mail, laid aside or in a lane.
-    pub(super) fn has_mail(&self) -> bool {
+    pub(in crate::engine) fn has_mail(&self) -> bool {
         self.ingest.has_mail() || self.has_fanout() || self.has_laid_aside()
     }
 
     /// Whether the ingest lane has something to take out, or to lay aside.
-    pub(super) fn has_ingest(&self, takes: impl Fn(Group) -> bool) -> bool {
+    pub(in crate::engine) fn has_ingest(&self, takes: impl Fn(Group) -> bool) -> bool {
         let takes_aside = || Group::all().zip(&self.aside).any(|(group, aside)| !aside.is_empty() && takes(group));
         self.ingest.has_mail() || takes_aside()
     }
 
     /// Whether mail waits for its group to be taken.
-    pub(super) fn has_laid_aside(&self) -> bool {
+    pub(in crate::engine) fn has_laid_aside(&self) -> bool {
         self.aside.iter().any(|aside| !aside.is_empty())
     }
 
     /// Whether the fan-out lane has something to take out.
-    pub(super) fn has_fanout(&self) -> bool {
+    pub(in crate::engine) fn has_fanout(&self) -> bool {
         self.fanout.has_mail()
     }
 
     /// Whether this core has ended its ingest lane.
-    pub(super) const fn has_ended_ingest(&self) -> bool {
+    pub(in crate::engine) const fn has_ended_ingest(&self) -> bool {
         self.ingest.ended
     }
 
     /// Whether this core has ended its fan-out lane.
-    pub(super) const fn has_ended_fanout(&self) -> bool {
+    pub(in crate::engine) const fn has_ended_fanout(&self) -> bool {
         self.fanout.ended
     }
 
     /// Ends the ingest lane toward every core, behind everything sent.
-    pub(super) fn end_ingest(&mut self) {
+    pub(in crate::engine) fn end_ingest(&mut self) {
         self.dispatch();
         self.ingest.end();
         self.bells.iter().for_each(Bell::ring);
     }
 
     /// Ends the fan-out lane toward every core, behind everything sent.
-    pub(super) fn end_fanout(&mut self) {
+    pub(in crate::engine) fn end_fanout(&mut self) {
         self.dispatch();
         self.fanout.end();
         self.bells.iter().for_each(Bell::ring);

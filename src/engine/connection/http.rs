@@ -1,7 +1,7 @@
 //! The HTTP half of a connection: bytes in, requests and bodies out. Sans-IO.
 //!
 //! Owns where a connection stands between two requests and how the present request is to be answered. It knows no
-//! socket, no service and no clock; its driver (`input.rs`) calls the service, sends what is due and keeps the
+//! socket, no service and no clock; its driver (`core/input.rs`) calls the service, sends what is due and keeps the
 //! deadlines.
 //!
 //! ```text
@@ -17,12 +17,13 @@
 use std::time::Duration;
 
 use crate::base::time::Now;
-use crate::engine::reception::Reception;
+use crate::engine::connection::reception::Reception;
 use crate::engine::service::{HttpFault, Terms};
 use crate::limits::{DISCARD_BYTES_MAX, Limits, RECEIVE_BYTES_FREE};
 use crate::wire::Decoded;
 use crate::wire::http1::body::{BodyDecoder, BodyFault};
-use crate::wire::http1::head::{HeadFault, HeadLimits, HeadSearch};
+use crate::wire::http1::fault::HeadFault;
+use crate::wire::http1::head::{HeadLimits, HeadSearch};
 use crate::wire::http1::response::ReplyTo;
 use crate::wire::http1::{Framing, RequestHead, Version};
 
@@ -31,7 +32,7 @@ const BODY_BYTES_FIRST: usize = RECEIVE_BYTES_FREE;
 
 /// See the module.
 #[derive(Debug, Default)]
-pub(super) struct Http {
+pub(in crate::engine) struct Http {
     state: State,
     search: HeadSearch,
 }
@@ -73,7 +74,7 @@ struct Body {
 
 /// What the bytes tell.
 #[derive(Debug)]
-pub(super) enum Step<'a> {
+pub(in crate::engine) enum Step<'a> {
     /// Nothing more before there are more bytes.
     Need,
     /// A request; its answer is awaited.
@@ -95,7 +96,7 @@ pub(super) enum Step<'a> {
 
 /// Where the connection stands, for deadlines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Waiting {
+pub(in crate::engine) enum Waiting {
     /// No byte of a request has come.
     Request,
     /// The head has begun.
@@ -111,7 +112,7 @@ pub(super) enum Waiting {
 impl Http {
     /// Decodes on, up to the next thing to do. Answers how many bytes were used up; the rest is to come again, with
     /// more.
-    pub(super) fn next<'a>(&mut self, input: &'a [u8], limits: &Limits) -> (usize, Step<'a>) {
+    pub(in crate::engine) fn next<'a>(&mut self, input: &'a [u8], limits: &Limits) -> (usize, Step<'a>) {
         match &mut self.state {
             State::Head => self.next_head(input, limits),
             State::Answer(_) => (0, Step::Need),
@@ -121,17 +122,17 @@ impl Http {
     }
 
     /// Whether input can be made use of now.
-    pub(super) const fn takes_input(&self) -> bool {
+    pub(in crate::engine) const fn takes_input(&self) -> bool {
         !matches!(self.state, State::Answer(_))
     }
 
     /// Whether the head of a request has come in part.
-    pub(super) const fn has_partial_head(&self) -> bool {
+    pub(in crate::engine) const fn has_partial_head(&self) -> bool {
         matches!(self.state, State::Head) && self.search.is_begun()
     }
 
     /// What is awaited.
-    pub(super) const fn waiting(&self) -> Waiting {
+    pub(in crate::engine) const fn waiting(&self) -> Waiting {
         match &self.state {
             State::Head if self.search.is_begun() => Waiting::Head,
             State::Head => Waiting::Request,
@@ -142,26 +143,26 @@ impl Http {
     }
 
     /// States the terms of the request whose answer is awaited.
-    pub(super) fn set_terms(&mut self, terms: Terms) {
+    pub(in crate::engine) fn set_terms(&mut self, terms: Terms) {
         if let State::Answer(exchange) = &mut self.state {
             exchange.terms = Some(terms);
         }
     }
 
     /// Whether the request whose answer is awaited has its terms.
-    pub(super) const fn has_terms(&self) -> bool {
+    pub(in crate::engine) const fn has_terms(&self) -> bool {
         matches!(&self.state, State::Answer(Exchange { terms: Some(_), .. }))
     }
 
     /// The service is about to hear of the request whose answer is awaited.
-    pub(super) fn note_heard(&mut self) {
+    pub(in crate::engine) fn note_heard(&mut self) {
         if let State::Answer(exchange) = &mut self.state {
             exchange.heard = true;
         }
     }
 
     /// Whether the service has heard of the request whose answer is awaited.
-    pub(super) const fn is_heard(&self) -> bool {
+    pub(in crate::engine) const fn is_heard(&self) -> bool {
         matches!(&self.state, State::Answer(Exchange { heard: true, .. }))
     }
 
@@ -170,7 +171,7 @@ impl Http {
     ///
     /// # Errors
     /// It is over `bytes_max`, as its length tells.
-    pub(super) fn read_body(
+    pub(in crate::engine) fn read_body(
         &mut self,
         tag: u32,
         bytes_max: usize,
@@ -200,7 +201,7 @@ impl Http {
 
     /// The request cannot be served for a reason found outside: its answer, the last, is awaited. Not while content is
     /// discarded, for that request has its answer.
-    pub(super) fn fail(&mut self) {
+    pub(in crate::engine) fn fail(&mut self) {
         self.await_answer();
         if let State::Answer(exchange) = &mut self.state {
             exchange.to.keep_alive = false;
@@ -209,7 +210,7 @@ impl Http {
 
     /// The answer is going out now: how it is to be written, `keep_alive` telling whether the connection stays, and
     /// under which terms. None if no request awaits one.
-    pub(super) fn answer(&mut self, close: bool) -> Option<(ReplyTo, Option<Terms>)> {
+    pub(in crate::engine) fn answer(&mut self, close: bool) -> Option<(ReplyTo, Option<Terms>)> {
         if !matches!(self.state, State::Answer(_)) {
             return None;
         }
@@ -229,12 +230,12 @@ impl Http {
     }
 
     /// Whether the present request came with content that nobody has asked for.
-    pub(super) fn has_unread_content(&self) -> bool {
+    pub(in crate::engine) fn has_unread_content(&self) -> bool {
         matches!(&self.state, State::Answer(exchange) if exchange.unread != Framing::None)
     }
 
     /// Memory that a body holds, bytes.
-    pub(super) fn held_bytes(&self) -> usize {
+    pub(in crate::engine) fn held_bytes(&self) -> usize {
         match &self.state {
             State::Body(body) => body.bytes.capacity(),
             _ => 0,
@@ -242,7 +243,7 @@ impl Http {
     }
 
     /// Bytes of the body being received that have come.
-    pub(super) fn body_bytes(&self) -> usize {
+    pub(in crate::engine) fn body_bytes(&self) -> usize {
         match &self.state {
             State::Body(body) => body.bytes.len(),
             _ => 0,
@@ -250,14 +251,14 @@ impl Http {
     }
 
     /// What has come so far has come by now.
-    pub(super) fn note_received(&mut self, now: Now) {
+    pub(in crate::engine) fn note_received(&mut self, now: Now) {
         if let State::Body(body) = &mut self.state {
             body.reception.on_bytes(body.bytes.len(), now);
         }
     }
 
     /// The body being received.
-    pub(super) const fn reception_mut(&mut self) -> Option<&mut Reception> {
+    pub(in crate::engine) const fn reception_mut(&mut self) -> Option<&mut Reception> {
         match &mut self.state {
             State::Body(body) => Some(&mut body.reception),
             _ => None,
@@ -265,12 +266,12 @@ impl Http {
     }
 
     /// Whether a body is being received.
-    pub(super) const fn is_receiving(&self) -> bool {
+    pub(in crate::engine) const fn is_receiving(&self) -> bool {
         matches!(self.state, State::Body(_))
     }
 
     /// Whether content that nobody wants is being read past.
-    pub(super) const fn is_discarding(&self) -> bool {
+    pub(in crate::engine) const fn is_discarding(&self) -> bool {
         matches!(self.state, State::Discard { .. })
     }
 

@@ -8,6 +8,12 @@
 //! a budget, mail, a service with work left. Before it sleeps it raises its flag and looks once more, so that nobody
 //! has to ring for a core that is awake.
 
+pub(super) mod accept;
+pub(super) mod drain;
+mod expiry;
+mod input;
+mod receiving;
+
 use std::cell::Cell;
 use std::io;
 use std::sync::Arc;
@@ -18,10 +24,10 @@ use mio::{Events, Poll};
 use tracing::{debug, info};
 
 use crate::base::time::{Deadline, Now};
-use crate::engine::accept::Handover;
-use crate::engine::drain::{Drain, Ends, Outcome};
-use crate::engine::expiry::Late;
-use crate::engine::input::CONNECTION_BYTES_MAX;
+use crate::engine::connection::reception::CONNECTION_BYTES_MAX;
+use crate::engine::core::accept::Handover;
+use crate::engine::core::drain::{Drain, Ends, Outcome};
+use crate::engine::core::expiry::Late;
 use crate::engine::io::{Io, count_backlog, count_receiving};
 use crate::engine::listener::Acceptor;
 use crate::engine::mailbox::{Letter, Mailbox};
@@ -44,11 +50,11 @@ const LOOK_AGAIN: Duration = Duration::from_millis(1);
 
 /// The clock of the process: all cores count from the same moment.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Clock(Instant);
+pub(in crate::engine) struct Clock(Instant);
 
 impl Clock {
     /// Time begins.
-    pub(super) fn start() -> Self {
+    pub(in crate::engine) fn start() -> Self {
         Self(Instant::now())
     }
 
@@ -66,37 +72,37 @@ impl Clock {
 
 /// What a core is made of.
 #[derive(Debug)]
-pub(super) struct Parts<M> {
-    pub(super) core: CoreId,
-    pub(super) poll: Poll,
-    pub(super) listener: TcpListener,
-    pub(super) process: Arc<Process>,
-    pub(super) mailbox: Mailbox<M>,
-    pub(super) handover: Handover,
-    pub(super) metrics: Arc<CoreMetrics>,
-    pub(super) clock: Clock,
+pub(in crate::engine) struct Parts<M> {
+    pub(in crate::engine) core: CoreId,
+    pub(in crate::engine) poll: Poll,
+    pub(in crate::engine) listener: TcpListener,
+    pub(in crate::engine) process: Arc<Process>,
+    pub(in crate::engine) mailbox: Mailbox<M>,
+    pub(in crate::engine) handover: Handover,
+    pub(in crate::engine) metrics: Arc<CoreMetrics>,
+    pub(in crate::engine) clock: Clock,
 }
 
 /// See the module.
 #[derive(Debug)]
-pub(super) struct Core<S: Service> {
-    pub(super) service: S,
-    pub(super) io: Io<S::Mail>,
-    pub(super) drain: Option<Drain>,
-    pub(super) ends: Ends,
+pub(in crate::engine) struct Core<S: Service> {
+    service: S,
+    io: Io<S::Mail>,
+    drain: Option<Drain>,
+    ends: Ends,
     /// What the service said when it was last asked.
-    pub(super) work: Work,
+    work: Work,
     /// The read buffer.
-    pub(super) buffer: Vec<u8>,
+    buffer: Vec<u8>,
     /// Frames on their way from a half into a queue.
-    pub(super) replies: Vec<u8>,
+    replies: Vec<u8>,
     /// Connections that the wheel has brought back.
-    pub(super) due: Vec<ConnId>,
+    due: Vec<ConnId>,
     /// Connections whose deadline has come, and that have their turn before they are judged.
-    pub(super) late: Vec<Late>,
-    pub(super) poll: Poll,
-    pub(super) acceptor: Acceptor,
-    pub(super) handover: Handover,
+    late: Vec<Late>,
+    poll: Poll,
+    acceptor: Acceptor,
+    handover: Handover,
     clock: Clock,
     /// When the last poll ended; none before the first.
     turn_began: Option<Duration>,
@@ -104,7 +110,7 @@ pub(super) struct Core<S: Service> {
 }
 
 impl<S: Service> Core<S> {
-    pub(super) fn new(parts: Parts<S::Mail>, service: S) -> io::Result<Self> {
+    pub(in crate::engine) fn new(parts: Parts<S::Mail>, service: S) -> io::Result<Self> {
         let time_of_day = Clock::time_of_day();
         let acceptor = Acceptor::new(parts.listener, parts.poll.registry())?;
         Ok(Self {
@@ -130,7 +136,7 @@ impl<S: Service> Core<S> {
     ///
     /// # Errors
     /// The poll failed: this core can do nothing any more.
-    pub(super) fn run(mut self) -> io::Result<Outcome> {
+    pub(in crate::engine) fn run(mut self) -> io::Result<Outcome> {
         let mut events = Events::with_capacity(EVENTS_MAX);
         self.io.now = self.clock.read().0;
         loop {
@@ -278,7 +284,7 @@ impl<S: Service> Core<S> {
     }
 
     /// Tells the service of ends that were decided, drops the connections that are over and tells of those too.
-    pub(super) fn reap(&mut self) {
+    pub(in crate::engine) fn reap(&mut self) {
         // Telling of one end may bring about another.
         loop {
             self.tell_closing();

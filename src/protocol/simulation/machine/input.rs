@@ -1,46 +1,18 @@
 //! What peers send, handed over piece by piece: heads, bodies in the pieces in which they come, messages.
 
-use std::collections::VecDeque;
 use std::hash::Hash;
 
-use super::machine::{At, Machine};
-use super::socket::{Exchange, Kind};
 use crate::engine::service::{Ending, Flow, HttpFault, Message, Outbox, Verdict};
 use crate::protocol::routes::{self, Match, Route};
+use crate::protocol::simulation::machine::{At, Machine};
+use crate::protocol::simulation::socket::{Ask, Exchange, Kind};
 use crate::protocol::{Protocol, Refused, Request};
 use crate::wire::http1::RequestHead;
 use crate::wire::url::Target;
 
-/// A request: its head, and its body in the pieces in which it comes, the first of them with the head.
-#[derive(Debug, Clone)]
-pub(crate) struct Ask {
-    head: String,
-    body: VecDeque<Vec<u8>>,
-}
-
-impl Ask {
-    /// A request without body. The line is method and target; each field ends in CR LF.
-    pub(crate) fn new(line: &str, fields: &str) -> Self {
-        Self { head: format!("{line} HTTP/1.1\r\nHost: x\r\n{fields}\r\n"), body: VecDeque::new() }
-    }
-
-    /// For a WebSocket.
-    pub(crate) fn upgrade(path: &str) -> Self {
-        let fields = "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
-                      Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n";
-        Self::new(&format!("GET {path}"), fields)
-    }
-
-    pub(crate) fn with_body(line: &str, fields: &str, body: impl Into<VecDeque<Vec<u8>>>) -> Self {
-        let body = body.into();
-        let length: usize = body.iter().map(Vec::len).sum();
-        Self { body, ..Self::new(line, &format!("{fields}Content-Length: {length}\r\n")) }
-    }
-}
-
 impl<P: Protocol> Machine<P> {
     /// Hands over what comes next of a connection. Whether something did.
-    pub(super) fn take_input(&mut self, at: At) -> bool {
+    pub(in crate::protocol::simulation) fn take_input(&mut self, at: At) -> bool {
         let core = &mut self.cores[at.core];
         let draining = core.is_draining();
         let Some(socket) = core.out.sockets.get_mut(&at.conn).filter(|socket| socket.has_input(draining)) else {

@@ -23,14 +23,14 @@ use std::time::Duration;
 use tracing::{debug, info, warn};
 
 use crate::base::time::{Deadline, Now};
+use crate::engine::connection::http::{Http, Waiting};
 use crate::engine::connection::{Half, Phase};
 use crate::engine::core::Core;
-use crate::engine::http::{Http, Waiting};
 use crate::engine::service::{ConnId, Ending, HttpFault, Outbox, Service, WebSocketClose, Work};
 use crate::limits::CLOSE_TIME;
 
 /// How often a draining core looks at what it waits for, where no event would tell it.
-pub(super) const LOOK: Duration = Duration::from_millis(5);
+pub(in crate::engine) const LOOK: Duration = Duration::from_millis(5);
 
 /// The part of the drain time for which connections without a request are kept, so that one on its way is refused and
 /// not cut off; and in which a request that has begun has to bring something.
@@ -50,7 +50,7 @@ pub enum Outcome {
 
 /// How far the drain of a core has come.
 #[derive(Debug)]
-pub(super) struct Drain {
+pub(in crate::engine) struct Drain {
     stage: Stage,
     sweep_until: Deadline,
     /// When connections without a request are closed; none once they are.
@@ -66,9 +66,9 @@ pub(super) struct Drain {
 
 /// Cores that have ended their lanes. Another core may have done so before this one knows that the process drains.
 #[derive(Debug, Default)]
-pub(super) struct Ends {
-    pub(super) ingest: usize,
-    pub(super) fanout: usize,
+pub(in crate::engine) struct Ends {
+    pub(in crate::engine) ingest: usize,
+    pub(in crate::engine) fanout: usize,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -120,7 +120,7 @@ impl Drain {
 
 impl<S: Service> Core<S> {
     /// Begins the drain, if it was asked for.
-    pub(super) fn begin_drain(&mut self) {
+    pub(in crate::engine) fn begin_drain(&mut self) {
         if self.drain.is_some() || !self.io.process.is_draining() {
             return;
         }
@@ -147,7 +147,7 @@ impl<S: Service> Core<S> {
     }
 
     /// Goes on through the stages, as far as each is complete. Some once the core is done.
-    pub(super) fn drain(&mut self) -> Option<Outcome> {
+    pub(in crate::engine) fn drain(&mut self) -> Option<Outcome> {
         loop {
             self.reap();
             match self.next_stage() {
@@ -243,7 +243,7 @@ impl<S: Service> Core<S> {
     }
 
     /// When the drain has to be looked at next, apart from events.
-    pub(super) fn drain_deadline(&self) -> Option<Deadline> {
+    pub(in crate::engine) fn drain_deadline(&self) -> Option<Deadline> {
         self.drain.as_ref().map(|drain| match drain.stage {
             Stage::Leave => drain.until,
             Stage::Sweep | Stage::Answer | Stage::Own | Stage::Deliver => self.io.now.after(LOOK).min(drain.until),
