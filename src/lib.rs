@@ -13,10 +13,10 @@
 //!
 //! # Where to begin
 //!
-//! `src/README.md` has the life of an event, three sequences and the lexicon. Then read the heads of [`engine`] (a turn),
-//! [`engine::service`] (the seam), [`protocol`] (what holds on it), [`relay::mail`] (what cores tell each other, and why its
-//! order makes resuming exact), [`relay`] (the roles), and of them `owner` and `reader`. The leaves, [`wire`], [`base`],
-//! `relay/buffer`, `relay/filter`, stand by themselves and can be read in any order.
+//! `src/README.md` has the life of an event, three sequences and the lexicon. Then read the heads of [`engine`] (a
+//! turn), [`engine::service`] (the seam), [`protocol`] (what holds on it), [`relay::mail`] (what cores tell each other,
+//! and why its order makes resuming exact), [`relay`] (the roles), and of them `owner` and `reader`. The leaves,
+//! [`wire`], [`base`], `relay/buffer`, `relay/filter`, stand by themselves and can be read in any order.
 
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::print_stdout, clippy::print_stderr))]
 

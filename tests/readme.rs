@@ -1,5 +1,6 @@
-//! The pages tell the truth: what the README's `console` blocks show is what a fresh relay prints, what pages link to and
-//! name exists, every section that the sources cite is in the contract, and the tables of settings are those of `--help`.
+//! The pages tell the truth: what the README's `console` blocks show is what a fresh relay prints, what pages link to
+//! and name exists, every section that the sources cite is in the contract, and the tables of settings are those of
+//! `--help`.
 //!
 //! Running the README needs a POSIX shell and `curl`; it is skipped without them, unless `AEP_INTEROP=require`.
 
@@ -139,8 +140,8 @@ fn section(line: &str) -> Option<&str> {
     number.starts_with(|c: char| c.is_ascii_digit()).then_some(number)
 }
 
-/// Sections of the contract that a source cites. Those behind the name of another document are of that one; and of a codec,
-/// whose documents are RFCs, only those that are said to be the contract's count.
+/// Sections of the contract that a source cites. Those behind the name of another document are of that one; and of a
+/// codec, whose documents are RFCs, only those that are said to be the contract's count.
 fn cited_sections(text: &str, of_codecs: bool) -> Vec<String> {
     let text = text.lines().map(|line| line.trim_start().trim_start_matches(['/', '!'])).collect::<Vec<_>>().join(" ");
     let mut cited = Vec::new();
