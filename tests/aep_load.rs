@@ -5,6 +5,7 @@
 
 #[path = "aep_load/proxy.rs"]
 mod proxy;
+#[allow(dead_code, unreachable_pub, unused_imports, reason = "this suite uses a part of it")]
 mod support;
 
 use std::io::{BufRead, BufReader, Read, Write};

@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use aep_relay::engine::service::{CoreId, Mail, Service};
 use aep_relay::engine::{Bound, Engine, EngineConfig, Outcome};
@@ -12,6 +12,7 @@ use aep_relay::limits::Limits;
 use aep_relay::ops::metrics::{CoreMetrics, Metrics};
 
 use crate::service::{Demo, Settings};
+pub use crate::wait::wait_until;
 
 /// No condition that is waited for takes longer than this, on a machine however slow.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -133,18 +134,21 @@ impl Drop for Server {
 
 /// Runs an ignored test in a process of its own, which has to die with that message.
 pub fn dies_of(test: &str, message: &str) {
-    let mut command = std::process::Command::new(std::env::current_exe().unwrap());
-    let output = command.args(["--exact", test, "--ignored", "--nocapture"]).output().unwrap();
+    let output = alone(test);
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(!output.status.success() && said.contains(message), "{}: {said}", output.status);
 }
 
-pub fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
-    let began = Instant::now();
-    while !condition() {
-        assert!(began.elapsed() < PATIENCE, "waited in vain: {what}");
-        std::thread::yield_now();
-    }
+/// Runs an ignored test in a process of its own, where it has to pass.
+pub fn passes_alone(test: &str) {
+    let output = alone(test);
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && said.contains("1 passed"), "{}: {said}", output.status);
+}
+
+fn alone(test: &str) -> std::process::Output {
+    let mut command = std::process::Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", test, "--ignored", "--nocapture"]).output().unwrap()
 }
 
 pub struct Client {

@@ -10,6 +10,7 @@
 )]
 
 mod deadlines;
+mod descriptors;
 mod drain;
 mod endings;
 mod harness;
@@ -20,4 +21,6 @@ mod service;
 mod streams;
 mod three;
 mod traps;
+#[path = "../support/wait.rs"]
+mod wait;
 mod websocket;

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use crate::support::http::encode;
 use crate::support::*;
 use crate::tool;
 

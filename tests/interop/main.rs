@@ -7,6 +7,7 @@
 #![allow(clippy::unwrap_used, reason = "a broken expectation is how a test fails")]
 #![allow(unreachable_pub, reason = "the modules of a test crate have no other users")]
 
+#[allow(dead_code, unused_imports, reason = "these suites use a part of it")]
 #[path = "../support/mod.rs"]
 mod support;
 

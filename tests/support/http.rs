@@ -16,7 +16,6 @@ pub struct Http {
 /// An answer.
 #[derive(Debug, Clone)]
 pub struct Response {
-    pub version: String,
     pub status: u16,
     /// Without `Date`, which every final answer has.
     pub fields: Vec<(String, String)>,
@@ -86,13 +85,7 @@ impl Http {
             "every answer but the interim one has one date: {head:?}"
         );
         assert!(dates.is_empty() || is_imf_fixdate(&date), "{date:?}");
-        Response {
-            version: version.to_owned(),
-            status: status.parse().expect("a status code"),
-            fields,
-            date,
-            body: Vec::new(),
-        }
+        Response { status: status.parse().expect("a status code"), fields, date, body: Vec::new() }
     }
 
     #[track_caller]

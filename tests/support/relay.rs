@@ -17,7 +17,6 @@ use super::wait::{DEADLINE, wait_until};
 #[derive(Debug, Default)]
 pub struct Options {
     environment: Vec<(String, String)>,
-    arguments: Vec<String>,
     token: Option<String>,
     /// What a shell does before it becomes the relay.
     before: Vec<String>,
@@ -27,11 +26,6 @@ pub struct Options {
 impl Options {
     pub fn env(&mut self, name: &str, value: impl ToString) -> &mut Self {
         self.environment.push((name.to_owned(), value.to_string()));
-        self
-    }
-
-    pub fn arg(&mut self, argument: &str) -> &mut Self {
-        self.arguments.push(argument.to_owned());
         self
     }
 
@@ -76,7 +70,7 @@ impl Options {
         }
         let cores = std::env::var("TEST_CORES").unwrap_or_else(|_| "2".to_owned());
         command.env("AEP_PORT", "0").env("AEP_CORES", cores);
-        command.envs(self.environment.iter().map(|(name, value)| (name, value))).args(&self.arguments);
+        command.envs(self.environment.iter().map(|(name, value)| (name, value)));
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command
     }
@@ -218,14 +212,17 @@ impl Relay {
         self.child.try_wait().expect("the child can be waited for").is_none()
     }
 
+    /// The field that bears the token, if there is one.
+    pub fn authorization(&self) -> Option<(&'static str, String)> {
+        self.token.as_ref().map(|token| ("Authorization", format!("Bearer {token}")))
+    }
+
     /// One request on a connection of its own, with the token if there is one.
     #[track_caller]
     pub fn request(&self, method: &str, target: &str, fields: &[(&str, &str)], body: &[u8]) -> Response {
-        let authorization = self.token.as_ref().map(|token| format!("Bearer {token}"));
+        let authorization = self.authorization();
         let mut all = fields.to_vec();
-        if let Some(value) = &authorization {
-            all.push(("Authorization", value));
-        }
+        all.extend(authorization.as_ref().map(|(name, value)| (*name, value.as_str())));
         let mut http = Http::connect(self);
         http.send(request(method, target, &all, body));
         if method == "HEAD" { http.response_to_head() } else { http.response() }

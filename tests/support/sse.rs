@@ -39,11 +39,9 @@ impl Sse {
     /// Opens a stream with further request fields.
     #[track_caller]
     pub fn open_with(relay: &Relay, target: &str, fields: &[(&str, &str)]) -> Self {
-        let authorization = relay.token().map(|token| format!("Bearer {token}"));
+        let authorization = relay.authorization();
         let mut all = fields.to_vec();
-        if let Some(value) = &authorization {
-            all.push(("Authorization", value));
-        }
+        all.extend(authorization.as_ref().map(|(name, value)| (*name, value.as_str())));
         let (stream, _) = Self::send(relay, &request("GET", target, &all, b""));
         stream
     }
@@ -59,8 +57,8 @@ impl Sse {
     /// Opens a stream on a connection with a small receive buffer.
     #[track_caller]
     pub fn narrow(relay: &Relay, parameters: &[(&str, &str)]) -> Self {
-        let authorization = relay.token().map(|token| format!("Bearer {token}"));
-        let fields: Vec<(&str, &str)> = authorization.iter().map(|value| ("Authorization", value.as_str())).collect();
+        let authorization = relay.authorization();
+        let fields: Vec<(&str, &str)> = authorization.iter().map(|(name, value)| (*name, value.as_str())).collect();
         let mut http = Http::connect_narrow(relay);
         http.send(request("GET", &query("/stream", parameters), &fields, b""));
         Self::accept(http).0

@@ -274,7 +274,7 @@ fn close_of(frame: &Frame) -> Option<(u16, String)> {
 
 /// The upgrade request with the relay's token and further fields.
 pub fn upgrade_request(relay: &Relay, fields: &[(&str, &str)]) -> Vec<u8> {
-    let authorization = relay.token().map(|token| format!("Bearer {token}"));
+    let authorization = relay.authorization();
     let mut all = vec![
         ("Connection", "Upgrade"),
         ("Upgrade", "websocket"),
@@ -282,9 +282,7 @@ pub fn upgrade_request(relay: &Relay, fields: &[(&str, &str)]) -> Vec<u8> {
         ("Sec-WebSocket-Key", KEY),
     ];
     all.extend_from_slice(fields);
-    if let Some(value) = &authorization {
-        all.push(("Authorization", value));
-    }
+    all.extend(authorization.as_ref().map(|(name, value)| (*name, value.as_str())));
     request("GET", "/socket", &all, b"")
 }
 

@@ -1,9 +1,5 @@
 //! Shutdown, the end without one, and the start after it (contract §1; §6 for the closing frame).
 
-#![allow(clippy::unwrap_used, reason = "a broken expectation is how a test fails")]
-
-mod support;
-
 use std::collections::HashSet;
 use std::io::Read;
 use std::net::TcpStream;
@@ -11,8 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use crate::support::*;
 use serde_json::{Value, json};
-use support::*;
 
 fn notices(session: &str, seqs: std::ops::RangeInclusive<u64>) -> Vec<String> {
     seqs.map(|seq| event(session, seq).severity("notice").build()).collect()

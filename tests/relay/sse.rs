@@ -1,12 +1,8 @@
 //! The event stream from the wire: head, framing, ids, comments, parameters (contract §4).
 
-#![allow(clippy::unwrap_used, reason = "a broken expectation is how a test fails")]
-
-mod support;
-
 use std::time::Duration;
 
-use support::*;
+use crate::support::*;
 
 #[test]
 fn the_stream_opens_at_once_with_its_head_and_a_comment() {

@@ -1,11 +1,7 @@
 //! Commands: who claims a session, where a command goes, and what its sender hears (contract §6 and §7).
 
-#![allow(clippy::unwrap_used, reason = "a broken expectation is how a test fails")]
-
-mod support;
-
+use crate::support::*;
 use serde_json::{Value, json};
-use support::*;
 
 /// What a coder declares: it takes cancels and answers, and emits two kinds of things.
 const CAPABILITIES: &str = r#"{"control":{"accepts":["control.cancel","control.attention.respond","x.acme.control.stop"],"note":[1.50]},"emits":["tool.*",{"x":null}]}"#;

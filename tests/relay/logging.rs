@@ -1,15 +1,11 @@
 //! Log lines that are not read: who logs never waits for who reads (contract §1, Shutdown).
 
-#![allow(clippy::unwrap_used, reason = "a broken expectation is how a test fails")]
-
-mod support;
-
 use std::io::{PipeReader, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
 
-use support::*;
+use crate::support::*;
 
 /// A full pipe, full for as long as its other end is there and not read.
 fn full_pipe() -> (PipeReader, Stdio) {
@@ -120,7 +116,7 @@ fn panics_with_a_log() {
 fn a_panic_does_not_wait_for_a_pipe_and_is_told_whatever_the_level() {
     let panics = |stderr: Stdio| {
         let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["--exact", "panics_with_a_log", "--ignored", "--test-threads", "1"]);
+        command.args(["--exact", "logging::panics_with_a_log", "--ignored", "--test-threads", "1"]);
         command.stdout(Stdio::null()).stderr(stderr).spawn().unwrap()
     };
     let (_stderr, stderr) = full_pipe();

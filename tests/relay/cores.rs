@@ -1,16 +1,12 @@
 //! The same promises with one core and with several: order, loss and repetition under load, eviction, commands and
 //! balance across cores (contract §3, §7).
 
-#![allow(clippy::unwrap_used, reason = "a broken expectation is how a test fails")]
-
-mod support;
-
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::thread;
 
+use crate::support::*;
 use serde_json::{Value, json};
-use support::*;
 
 #[track_caller]
 fn on_cores(cores: usize, configure: impl FnOnce(&mut Options)) -> Relay {

@@ -3,12 +3,8 @@
 //! Golden events pass byte for byte over every binding; envelopes that break a rule are refused and payloads, which
 //! the relay never interprets, are not; filters match as listed; lowered events come out as listed.
 
-#![allow(clippy::unwrap_used, reason = "a broken expectation is how a test fails")]
-
-mod support;
-
+use crate::support::*;
 use serde_json::{Value, json};
-use support::*;
 
 /// The text of one data file; nothing, with a note, when the directory is not named.
 #[track_caller]
@@ -144,7 +140,7 @@ fn filters_match_as_listed() {
         let session: Value = serde_json::from_str(&event).unwrap();
         let session = session["session"].as_str().unwrap_or("elsewhere").to_owned();
         relay.publish(&[&event]);
-        let marker = support::event(&session, 9).id("marker").build();
+        let marker = crate::support::event(&session, 9).id("marker").build();
         if case["match"] == true {
             assert_eq!(socket.message(), event, "{}", case["name"]);
         }
@@ -170,7 +166,7 @@ fn events_are_lowered_as_listed() {
         let mut stream = Sse::subscribe(&relay, &[("filter", &filter), ("capture", ceiling)]);
         if is_command(&event) {
             let mut party = party(&relay);
-            party.text(support::event(case["event"]["session"].as_str().unwrap(), 0).build());
+            party.text(crate::support::event(case["event"]["session"].as_str().unwrap(), 0).build());
             party.text(&event);
             assert_eq!(party.message(), event);
         } else {

@@ -3,8 +3,6 @@
 //! `AEP_TEST_DATA` names a directory holding `capture-levels.json`, `downlevel.json` and `attr-match.json`. Without it
 //! the tests say so and pass: the data is public but not ours to copy.
 
-#![allow(clippy::unwrap_used, clippy::print_stdout)]
-
 use std::path::PathBuf;
 
 use aep_relay::relay::capture::{Below, Lowered, fields, lower, registered_types};

@@ -1,11 +1,7 @@
 //! HTTP endpoints from the wire: answers, refusals and their order, the token, browser access (contract §4).
 
-#![allow(clippy::unwrap_used, reason = "a broken expectation is how a test fails")]
-
-mod support;
-
+use crate::support::*;
 use serde_json::json;
-use support::*;
 
 const JSON: (&str, &str) = ("Content-Type", "application/json");
 const NDJSON: (&str, &str) = ("Content-Type", "application/x-ndjson");
@@ -649,7 +645,7 @@ fn faults_answer_in_the_documented_order() {
     assert_eq!(lines(&[&good, &command, "{"]).expect_refusal(403, "control-requires-duplex")["line"], 2);
     assert_eq!(lines(&[&good, "{", &command]).expect_refusal(400, "invalid-json")["line"], 2);
     assert_eq!(lines(&[&good, "{}", "{"]).expect_refusal(400, "invalid-event")["line"], 2);
-    let invalid_command = support::command("control.cancel", "s").field("seq", "1").build();
+    let invalid_command = crate::support::command("control.cancel", "s").field("seq", "1").build();
     assert_eq!(lines(&[&invalid_command]).expect_refusal(400, "invalid-event")["line"], 1);
     assert_eq!(relay.count("sessions"), 0);
 

@@ -1,19 +1,5 @@
-//! Out of file descriptors: clients are refused and not left hanging, and service goes on once some are free. A process
-//! of its own, since the limit is the whole process's.
-
-#![allow(
-    clippy::unwrap_used,
-    missing_docs,
-    unreachable_pub,
-    missing_debug_implementations,
-    reason = "a test; a panic is its report"
-)]
-#![allow(dead_code, reason = "the harness serves more tests than this one")]
-
-#[path = "engine/harness.rs"]
-mod harness;
-#[path = "engine/service.rs"]
-mod service;
+//! Out of file descriptors: clients are refused and not left hanging, and service goes on once some are free. It runs in a
+//! process of its own, since the limit is the whole process's.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -24,10 +10,16 @@ use std::time::Duration;
 use rlimit::Resource;
 use socket2::{Domain, Socket, Type};
 
-use crate::harness::start;
+use crate::harness::{passes_alone, start};
 
 #[test]
 fn without_descriptors_clients_are_refused_until_some_are_free() {
+    passes_alone("descriptors::in_a_process_of_its_own");
+}
+
+#[test]
+#[ignore = "lowers the limit of its process: run by the test above"]
+fn in_a_process_of_its_own() {
     let server = start(1);
     let mut before = server.client();
     before.send("GET /now HTTP/1.1\r\nHost: x\r\n\r\n");

@@ -3,14 +3,10 @@
 //! A parser that forgives is how one request is smuggled inside another: everything doubtful is 400 and the end of
 //! the connection, and nothing behind it is ever answered.
 
-#![allow(clippy::unwrap_used, reason = "a broken expectation is how a test fails")]
-
-mod support;
-
 use std::io::{ErrorKind, Read, Write};
 use std::time::{Duration, Instant};
 
-use support::*;
+use crate::support::*;
 
 const POST_HEAD: &str = "POST /events HTTP/1.1\r\nHost: r\r\nContent-Type: application/json\r\n";
 const HEALTH: &str = "GET /healthz HTTP/1.1\r\nHost: r\r\n\r\n";

@@ -6,14 +6,10 @@
 //! counted. That each slice is as small as it is to be is asserted in the unit tests of `relay::lines`,
 //! `wire::json::scan`, `relay::event::sliced`, `relay::capture`, `relay::inflow` and `relay::owner`.
 
-#![allow(clippy::unwrap_used, reason = "a broken expectation is how a test fails")]
-
-mod support;
-
 use std::sync::{Mutex, MutexGuard};
 use std::thread;
 
-use support::*;
+use crate::support::*;
 
 /// One after the other: each looks at times.
 fn alone() -> MutexGuard<'static, ()> {

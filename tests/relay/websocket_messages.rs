@@ -1,11 +1,7 @@
 //! Messages on a WebSocket: hello, events, subscriptions, pings, and what is ignored (contract §6).
 
-#![allow(clippy::unwrap_used, reason = "a broken expectation is how a test fails")]
-
-mod support;
-
+use crate::support::*;
 use serde_json::{Value, json};
-use support::*;
 
 fn hello(members: &str) -> String {
     format!(r#"{{"type":"hello",{members}}}"#)

@@ -1,16 +1,12 @@
 //! Consumers that fall behind (contract §9): they delay nobody, hold a bounded memory, lose nothing but what they are
 //! told, and resume exactly.
 
-#![allow(clippy::unwrap_used, reason = "a broken expectation is how a test fails")]
-
-mod support;
-
 use std::io::ErrorKind;
 use std::thread;
 use std::time::Duration;
 
+use crate::support::*;
 use serde_json::{Value, json};
-use support::*;
 
 /// The smallest body limit that lets a batch of [`BATCH`] events through; write queues are this and 64 KiB.
 const BODY: usize = 256 << 10;

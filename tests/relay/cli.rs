@@ -1,7 +1,5 @@
 //! The command line as seen from outside (contract §1): exit status, and which stream says what.
 
-#![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
-
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};

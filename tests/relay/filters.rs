@@ -1,11 +1,7 @@
 //! attr-match from the wire: which events a filter lets through on every way to a consumer (contract §8).
 
-#![allow(clippy::unwrap_used, reason = "a broken expectation is how a test fails")]
-
-mod support;
-
+use crate::support::*;
 use serde_json::{Value, json};
-use support::*;
 
 /// Events of one session in ascending position, with ids `0`, `1`, ….
 fn sample() -> Vec<String> {

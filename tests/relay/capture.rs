@@ -1,10 +1,6 @@
 //! The capture ceiling: what a lowered event keeps, byte for byte (contract §5).
 
-#![allow(clippy::unwrap_used, reason = "a broken expectation is how a test fails")]
-
-mod support;
-
-use support::*;
+use crate::support::*;
 
 /// One event and what arrives under a ceiling. `data` empty: the member is absent.
 struct Case {

@@ -4,17 +4,12 @@
 //!
 //! Running the README needs a POSIX shell and `curl`; it is skipped without them, unless `AEP_INTEROP=require`.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-#![allow(clippy::print_stdout, reason = "a skipped test says so")]
-
-mod support;
-
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use support::Relay;
+use crate::support::Relay;
 
 const ADDRESS: &str = "http://127.0.0.1:8787";
 
@@ -53,7 +48,7 @@ fn the_readme_prints_what_it_says() {
         println!("skipped: no curl");
         return;
     }
-    let lines = console_lines(include_str!("../README.md"));
+    let lines = console_lines(include_str!("../../README.md"));
     assert!(lines.len() >= 6, "the README lost its console blocks");
     let relay = Relay::plain();
     for (command, expected) in lines {

@@ -1,15 +1,11 @@
 //! Publishers beside one another (contract §9): who publishes little does not wait for who publishes much.
 
-#![allow(clippy::unwrap_used, reason = "a broken expectation is how a test fails")]
-
-mod support;
-
 use std::io::Read;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use support::*;
+use crate::support::*;
 
 /// Readers that take so little that the relay waits for them, for a while.
 const TRICKLING: usize = 6;

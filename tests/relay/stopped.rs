@@ -2,14 +2,10 @@
 //! meanwhile lies in the kernel and is read before anybody is judged late (contract §1); who sent nothing is late all
 //! the same.
 
-#![allow(clippy::unwrap_used, reason = "a broken expectation is how a test fails")]
-
-mod support;
-
 use std::thread;
 use std::time::Duration;
 
-use support::*;
+use crate::support::*;
 
 /// Longer than every limit that is set here.
 const STOP: Duration = Duration::from_millis(1600);

@@ -1,14 +1,10 @@
 //! Bodies and messages on their way in: how slowly they may come, and that those which do not come hold nobody else up
 //! (contract §1, §4, §6).
 
-#![allow(clippy::unwrap_used, reason = "a broken expectation is how a test fails")]
-
-mod support;
-
 use std::io::{ErrorKind, Read};
 use std::time::{Duration, Instant};
 
-use support::*;
+use crate::support::*;
 
 const MIB: usize = 1 << 20;
 /// What a holder sends of its MiB.

@@ -1,12 +1,8 @@
 //! Thousands of consumers at once: each gets every event, and a shutdown parts from all of them in order.
 
-#![allow(clippy::unwrap_used, reason = "a broken expectation is how a test fails")]
-
-mod support;
-
 use std::collections::HashMap;
 
-use support::*;
+use crate::support::*;
 
 const STREAMS: usize = 5_000;
 const WEBSOCKETS: usize = 1_000;

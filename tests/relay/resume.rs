@@ -1,13 +1,9 @@
 //! Replay and resume: positions, exhaustion, eviction, and the seam between replay and live (contract §3).
 
-#![allow(clippy::unwrap_used, reason = "a broken expectation is how a test fails")]
-
-mod support;
-
 use std::collections::VecDeque;
 use std::thread;
 
-use support::*;
+use crate::support::*;
 
 /// A resume position as JSON.
 fn position(session: &str, epoch: u64, seq: u64) -> String {

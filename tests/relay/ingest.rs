@@ -1,10 +1,6 @@
 //! What is an event and what is not, over POST: byte identity, all or nothing, the first fault (contract §2 and §3).
 
-#![allow(clippy::unwrap_used, reason = "a broken expectation is how a test fails")]
-
-mod support;
-
-use support::*;
+use crate::support::*;
 
 /// Posts it alone and expects it at a consumer as `delivered`.
 #[track_caller]

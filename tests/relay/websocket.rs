@@ -1,13 +1,9 @@
 //! The WebSocket binding from the wire: upgrade, RFC 6455 framing, and its endings (contract §6).
 
-#![allow(clippy::unwrap_used, reason = "a broken expectation is how a test fails")]
-
-mod support;
-
 use std::io::Write;
 
+use crate::support::*;
 use serde_json::json;
-use support::*;
 
 const HELLO: &str = r#"{"type":"hello","versions":["0.1"],"role":"both","identity":{"agent":"coder"}}"#;
 

@@ -3,13 +3,9 @@
 //!
 //! The figures are printed (`cargo test --test memory -- --nocapture`).
 
-#![allow(clippy::unwrap_used, reason = "a broken expectation is how a test fails")]
-
-mod support;
-
 use std::io::{ErrorKind, Write};
 
-use support::*;
+use crate::support::*;
 
 const MIB: usize = 1 << 20;
 /// What is filled, where a test chooses.

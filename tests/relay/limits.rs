@@ -1,17 +1,13 @@
 //! Every bound a peer can reach, under, at and over it: what it sees there, and that the others see nothing of it
 //! (contract §1, §4, §6). Bounds of body, batch, head and their times have their tests in `http` and `http_framing`.
 
-#![allow(clippy::unwrap_used, reason = "a broken expectation is how a test fails")]
-
-mod support;
-
 use std::collections::HashSet;
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
+use crate::support::*;
 use serde_json::{Value, json};
-use support::*;
 
 /// A request that needs a place of its connection.
 const DISCOVERY: &str = "GET /events HTTP/1.1\r\nHost: r\r\n\r\n";
