@@ -1,15 +1,14 @@
 //! Settings: as written on the command line and in the environment → [`Config`], resolved and bounded (contract §1).
 //!
-//! `arguments.rs` says which flags there are and explains them; `setting.rs` reads one setting's value; `unknown.rs`
-//! finds variables that are named like settings and are none; here the settings get their defaults, their ranges and
-//! their relations to each other. The name of a variable follows from its flag (`--max-body`, `AEP_MAX_BODY`); a flag
-//! wins over a variable, and an empty variable is unset.
+//! `table.rs` says which settings there are, and all that is to be known of each; `setting.rs` reads one setting's value;
+//! `unknown.rs` finds variables that are named like settings and are none; here they become the configuration, made to
+//! fit the memory. A flag wins over a variable, and an empty variable is unset.
 //!
 //! Invariants: a [`Config`] keeps every relation that `limits.rs` states; a value that breaks one is refused with one
 //! line and exit status 2, never bent into shape. The token is never part of an error.
 
-mod arguments;
 mod setting;
+mod table;
 mod token;
 mod unknown;
 
@@ -18,32 +17,20 @@ use std::fmt;
 use std::io::{self, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::process::ExitCode;
-use std::time::Duration;
 
-use clap::Parser;
-
-pub use arguments::RawConfig;
 pub use setting::ConfigError;
+pub use table::Written;
 
-use crate::limits::{self, FRAMING_BYTES, Limits, MESSAGE_BYTES_MAX, MemoryBudget};
+use crate::limits::{self, Limits, MemoryBudget};
 use crate::ops::auth::Token;
 use crate::ops::hosts::Hosts;
 use crate::ops::log;
 use crate::ops::machine::Machine;
 use crate::ops::origins::Origins;
 use setting::Settings;
+use table::{BYTES_MAX, resolve_bounds};
 use unknown::Unknown;
 
-/// Bound of every count that has no narrower one.
-const COUNT_MAX: usize = u32::MAX as usize;
-/// Bound of every size that has no narrower one: 1 TiB.
-const BYTES_MAX: usize = 1 << 40;
-/// Bounds of a request head and a hello; both are held in whole.
-const HEAD_BYTES_MAX: usize = 16 << 20;
-/// Bounds of every time: 1 ms, a day.
-const TIMES: [Duration; 2] = [Duration::from_millis(1), Duration::from_secs(86_400)];
-/// Bounds of the heartbeat interval: balancers cut what is silent for half a minute.
-const HEARTBEATS: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(25)];
 /// Parts into which defaults are divided to make them fit the memory.
 const SHARES: usize = 1 << 10;
 /// Fewer connections than this are worth a warning.
@@ -158,10 +145,11 @@ impl Config {
     /// # Errors
     /// Help or the version was asked for, or a setting is wrong.
     pub fn from_process() -> Result<Self, Stop> {
-        let raw = RawConfig::try_parse().map_err(|error| {
+        let written = Written::parse(std::env::args_os()).map_err(|error| {
             if error.use_stderr() { Stop::Refusal(ConfigError::usage(&error)) } else { Stop::Answer(error.to_string()) }
         })?;
-        let config = Self::resolve(&raw, &|name| std::env::var_os(name), Machine::probe()).map_err(Stop::Refusal)?;
+        let config =
+            Self::resolve(&written, &|name| std::env::var_os(name), Machine::probe()).map_err(Stop::Refusal)?;
         let given = std::env::vars_os().filter(|(_, value)| !value.is_empty());
         let unknown = Unknown::among(given.map(|(name, _)| name.to_string_lossy().into_owned()));
         Ok(Self { unknown, ..config })
@@ -172,27 +160,26 @@ impl Config {
     /// # Errors
     /// The first setting that is wrong.
     pub fn resolve(
-        raw: &RawConfig,
+        written: &Written,
         variable: &dyn Fn(&str) -> Option<OsString>,
         machine: Machine,
     ) -> Result<Self, ConfigError> {
-        let settings = Settings::new(variable);
-        let cores = settings.count("AEP_CORES", &raw.cores, machine.cores, 1..=limits::CORES_MAX)?;
-        let host = settings.parsed("AEP_HOST", &raw.host, Host::ACCEPTED, Host::parse)?;
-        let origins = settings.parsed("AEP_ORIGINS", &raw.origins, Origins::ACCEPTED, Origins::parse)?;
-        let hosts = settings.parsed("AEP_HOSTS", &raw.hosts, Hosts::ACCEPTED, Hosts::parse)?;
-        let metrics = settings.parsed("AEP_METRICS", &raw.metrics, "on or off", on_off)?;
-        let log = settings
-            .parsed("AEP_LOG", &raw.log, log::FILTER_ACCEPTED, |text| log::is_filter(text).then(|| text.to_owned()))?;
+        let flag = |flag: &str| written.flag(flag).map(str::to_owned);
+        let settings = Settings::new(&flag, variable);
+        let cores = settings.count("cores", machine.cores, 1..=limits::CORES_MAX)?;
+        let host = settings.parsed("host", Host::ACCEPTED, Host::parse)?;
+        let origins = settings.parsed("origins", Origins::ACCEPTED, Origins::parse)?;
+        let hosts = settings.parsed("hosts", Hosts::ACCEPTED, Hosts::parse)?;
+        let metrics = settings.parsed("metrics", "on or off", on_off)?;
+        let log = settings.parsed("log", log::FILTER_ACCEPTED, |text| log::is_filter(text).then(|| text.to_owned()))?;
         let host = host.unwrap_or(Host::Address(IpAddr::V4(Ipv4Addr::LOCALHOST)));
         let available = usize::try_from(machine.memory / 4 * 3).unwrap_or(usize::MAX).clamp(1, BYTES_MAX);
-        let memory = settings.bytes("AEP_MEMORY", &raw.memory, available, 1..=BYTES_MAX, "")?;
-        let (limits, is_scaled) =
-            fitting(memory, cores, |share| bounds(&settings, raw, cores, machine, memory, share))?;
+        let memory = settings.bytes("memory", available, 1..=BYTES_MAX, "")?;
+        let (limits, is_scaled) = fitting(memory, cores, |share| bounds(&settings, cores, machine, memory, share))?;
         Ok(Self {
             host,
-            port: settings.port("AEP_PORT", &raw.port, 8787)?,
-            token: token::resolve(&settings, raw)?,
+            port: settings.port("port", 8787)?,
+            token: token::resolve(&settings)?,
             cores,
             origins: origins.unwrap_or(Origins::Any),
             hosts: hosts.map(|hosts| hosts.and(&host.to_string()).and(&host.ip().to_string())),
@@ -306,104 +293,22 @@ fn fitting(
     Ok((bounds(fits)?, fits < SHARES))
 }
 
-/// Resolves every bound, with that share of the defaults of what takes memory. Where one depends on others, its default
-/// follows them, and a value that breaks the relation is refused with the reason.
+/// Resolves every bound, with that share of the defaults of what takes memory.
 fn bounds(
     settings: &Settings<'_>,
-    raw: &RawConfig,
     cores: usize,
     machine: Machine,
     memory: usize,
     share: usize,
 ) -> Result<Limits, ConfigError> {
-    let defaults = Limits::default();
     let scaled = |default: usize| default * share / SHARES;
-    let count = |name, flag, default| settings.count(name, flag, default, 1..=COUNT_MAX);
-    let time = |name, flag, default| settings.seconds(name, flag, default, TIMES);
-    let head = |name, flag, default| settings.bytes(name, flag, default, 1..=HEAD_BYTES_MAX, "");
-    let at_least = |name, flag, default: usize, least, why| {
-        settings.bytes(name, flag, scaled(default).max(least), least..=BYTES_MAX, why)
-    };
-
+    let defaults = Limits::default();
     // Half of the memory is for what has to hold whole bodies.
-    let body = defaults.body_bytes_max.min(memory / 2 / Limits::bodies_min(cores)).max(1);
-    let body_bytes_max = settings.bytes("AEP_MAX_BODY", &raw.max_body, body, 1..=MESSAGE_BYTES_MAX, "")?;
-    let sessions_max = count("AEP_MAX_SESSIONS", &raw.max_sessions, defaults.sessions_max)?;
-    let largest = body_bytes_max + FRAMING_BYTES;
-    let queue_why = "AEP_MAX_BODY and 65536 of framing";
-    let write_queue_bytes_max = at_least("AEP_QUEUE_BYTES", &raw.queue_bytes, largest, largest, queue_why)?;
-    let replay_bytes_min = Limits::replay_bytes_min(cores, body_bytes_max);
-    let connections = scaled(machine.connections(cores).min(CONNECTIONS_DEFAULT)).max(1);
-
-    Ok(Limits {
-        connections_max: settings.count(
-            "AEP_MAX_CONNECTIONS",
-            &raw.max_connections,
-            connections,
-            1..=limits::CONNECTIONS_MAX,
-        )?,
-        write_queue_bytes_max,
-        backlog_bytes_max: at_least(
-            "AEP_BACKLOG_BYTES",
-            &raw.backlog_bytes,
-            defaults.backlog_bytes_max,
-            write_queue_bytes_max,
-            "AEP_QUEUE_BYTES",
-        )?,
-        delivery_bytes_max: at_least(
-            "AEP_DELIVERY_BYTES",
-            &raw.delivery_bytes,
-            defaults.delivery_bytes_max,
-            largest,
-            queue_why,
-        )?,
-        receiving_bytes_max: at_least(
-            "AEP_RECEIVE_BYTES",
-            &raw.receive_bytes,
-            defaults.receiving_bytes_max,
-            body_bytes_max,
-            "AEP_MAX_BODY",
-        )?,
-        remembered_bytes_max: at_least(
-            "AEP_SUBSCRIPTION_BYTES",
-            &raw.subscription_bytes,
-            defaults.remembered_bytes_max,
-            body_bytes_max,
-            "AEP_MAX_BODY",
-        )?,
-        head_bytes_max: head("AEP_HEAD_BYTES", &raw.head_bytes, defaults.head_bytes_max)?,
-        head_time: time("AEP_HEAD_TIME", &raw.head_time, defaults.head_time)?,
-        body_time: time("AEP_BODY_TIME", &raw.body_time, defaults.body_time)?,
-        keep_alive_time: time("AEP_IDLE_TIME", &raw.idle_time, defaults.keep_alive_time)?,
-        heartbeat_interval: settings.seconds(
-            "AEP_HEARTBEAT",
-            &raw.heartbeat,
-            defaults.heartbeat_interval,
-            HEARTBEATS,
-        )?,
-        drain_time: time("AEP_DRAIN_TIME", &raw.drain_time, defaults.drain_time)?,
-        body_bytes_max,
-        batch_events_max: count("AEP_MAX_BATCH", &raw.max_batch, defaults.batch_events_max)?,
-        buffer_events_max: count("AEP_BUFFER", &raw.buffer, defaults.buffer_events_max)?,
-        sessions_max,
-        replay_bytes_max: at_least(
-            "AEP_BUFFER_BYTES",
-            &raw.buffer_bytes,
-            defaults.replay_bytes_max,
-            replay_bytes_min,
-            "four times AEP_MAX_BODY for each core",
-        )?,
-        from_positions_max: count("AEP_MAX_FROM", &raw.max_from, sessions_max)?,
-        subscriptions_per_connection_max: count(
-            "AEP_MAX_SUBSCRIPTIONS",
-            &raw.max_subscriptions,
-            defaults.subscriptions_per_connection_max,
-        )?,
-        claims_per_connection_max: count("AEP_MAX_CLAIMS", &raw.max_claims, defaults.claims_per_connection_max)?,
-        filter_scalars_max: count("AEP_MAX_SCALARS", &raw.max_scalars, defaults.filter_scalars_max)?,
-        hello_time: time("AEP_HELLO_TIME", &raw.hello_time, defaults.hello_time)?,
-        hello_bytes_max: head("AEP_HELLO_BYTES", &raw.hello_bytes, defaults.hello_bytes_max)?,
-    })
+    let body_bytes_max = defaults.body_bytes_max.min(memory / 2 / Limits::bodies_min(cores)).max(1);
+    let connections_max = scaled(machine.connections(cores).min(CONNECTIONS_DEFAULT)).max(1);
+    // A queue is as large as it has to be, whatever the share.
+    let defaults = Limits { body_bytes_max, connections_max, write_queue_bytes_max: 0, ..defaults };
+    resolve_bounds(settings, defaults, cores, scaled)
 }
 
 #[cfg(test)]

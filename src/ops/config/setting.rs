@@ -53,25 +53,28 @@ pub(super) struct Setting {
     pub(super) value: String,
 }
 
-/// Reads settings, given the environment.
+/// Reads settings, given the command line and the environment.
 pub(super) struct Settings<'a> {
+    flag: &'a dyn Fn(&str) -> Option<String>,
     variable: &'a dyn Fn(&str) -> Option<OsString>,
 }
 
 impl<'a> Settings<'a> {
-    pub(super) fn new(variable: &'a dyn Fn(&str) -> Option<OsString>) -> Self {
-        Self { variable }
+    pub(super) fn new(
+        flag: &'a dyn Fn(&str) -> Option<String>,
+        variable: &'a dyn Fn(&str) -> Option<OsString>,
+    ) -> Self {
+        Self { flag, variable }
     }
 
     /// The flag if given, else the variable unless empty.
-    pub(super) fn given(&self, variable: &str, flag: &Option<String>) -> Option<Setting> {
-        match flag {
-            Some(value) => Some(Setting { name: flag_of(variable), value: value.clone() }),
-            None => {
-                let value = self.variable(variable)?.to_string_lossy().into_owned();
-                Some(Setting { name: variable.to_owned(), value })
-            }
+    pub(super) fn given(&self, flag: &str) -> Option<Setting> {
+        if let Some(value) = (self.flag)(flag) {
+            return Some(Setting { name: format!("--{flag}"), value });
         }
+        let name = variable_of(flag);
+        let value = self.variable(&name)?.to_string_lossy().into_owned();
+        Some(Setting { name, value })
     }
 
     /// A variable as it is, unless empty.
@@ -82,75 +85,59 @@ impl<'a> Settings<'a> {
     /// Whatever `parse` makes of it.
     pub(super) fn parsed<T>(
         &self,
-        variable: &str,
-        flag: &Option<String>,
+        flag: &str,
         accepted: &str,
         parse: impl Fn(&str) -> Option<T>,
     ) -> Result<Option<T>, ConfigError> {
-        let Some(setting) = self.given(variable, flag) else { return Ok(None) };
+        let Some(setting) = self.given(flag) else { return Ok(None) };
         parse(&setting.value).map(Some).ok_or_else(|| ConfigError::value(&setting, accepted))
     }
 
-    pub(super) fn port(&self, variable: &str, flag: &Option<String>, default: u16) -> Result<u16, ConfigError> {
+    pub(super) fn port(&self, flag: &str, default: u16) -> Result<u16, ConfigError> {
         // Kubernetes sets `{SERVICE}_PORT=tcp://…` in every container beside a service, and one may well be named
         // `aep`.
-        let linked = |setting: Setting| setting.name == variable && setting.value.starts_with("tcp://");
-        let accepted = if self.given(variable, flag).is_some_and(linked) {
+        let linked = |setting: Setting| setting.name == variable_of(flag) && setting.value.starts_with("tcp://");
+        let accepted = if self.given(flag).is_some_and(linked) {
             "0 to 65535 (0 takes any free port); Kubernetes sets such a value for a service of that name: set it in the \
              container's env, or set enableServiceLinks: false, or rename the service"
         } else {
             "0 to 65535 (0 takes any free port)"
         };
-        let port = self.parsed(variable, flag, accepted, |text| u16::try_from(parse_integer(text)?).ok())?;
+        let port = self.parsed(flag, accepted, |text| u16::try_from(parse_integer(text)?).ok())?;
         Ok(port.unwrap_or(default))
     }
 
-    pub(super) fn count(
-        &self,
-        variable: &str,
-        flag: &Option<String>,
-        default: usize,
-        range: RangeInclusive<usize>,
-    ) -> Result<usize, ConfigError> {
+    pub(super) fn count(&self, flag: &str, default: usize, range: RangeInclusive<usize>) -> Result<usize, ConfigError> {
         let accepted = format!("a count from {} to {}", range.start(), range.end());
-        let count = self.parsed(variable, flag, &accepted, |text| parse_integer(text).filter(|n| range.contains(n)))?;
+        let count = self.parsed(flag, &accepted, |text| parse_integer(text).filter(|n| range.contains(n)))?;
         Ok(count.unwrap_or(default))
     }
 
     /// `why` says what the lower bound is made of, where it is not a constant.
     pub(super) fn bytes(
         &self,
-        variable: &str,
-        flag: &Option<String>,
+        flag: &str,
         default: usize,
         range: RangeInclusive<usize>,
         why: &str,
     ) -> Result<usize, ConfigError> {
         let why = if why.is_empty() { String::new() } else { format!(" ({why})") };
         let accepted = format!("bytes, from {}{why} to {}, plain or with KiB, MiB or GiB", range.start(), range.end());
-        let bytes = self.parsed(variable, flag, &accepted, |text| parse_bytes(text).filter(|n| range.contains(n)))?;
+        let bytes = self.parsed(flag, &accepted, |text| parse_bytes(text).filter(|n| range.contains(n)))?;
         Ok(bytes.unwrap_or(default))
     }
 
     pub(super) fn seconds(
         &self,
-        variable: &str,
-        flag: &Option<String>,
+        flag: &str,
         default: Duration,
         [least, most]: [Duration; 2],
     ) -> Result<Duration, ConfigError> {
         let accepted = format!("seconds, from {} to {}, fractions allowed", least.as_secs_f64(), most.as_secs_f64());
-        let time = self.parsed(variable, flag, &accepted, |text| {
-            parse_seconds(text).filter(|time| (least..=most).contains(time))
-        })?;
+        let time =
+            self.parsed(flag, &accepted, |text| parse_seconds(text).filter(|time| (least..=most).contains(time)))?;
         Ok(time.unwrap_or(default))
     }
-}
-
-/// `AEP_MAX_BODY` → `--max-body`.
-pub(super) fn flag_of(variable: &str) -> String {
-    let words = variable.strip_prefix("AEP_").unwrap_or(variable);
-    format!("--{}", words.to_ascii_lowercase().replace('_', "-"))
 }
 
 /// `max-body` → `AEP_MAX_BODY`.
@@ -228,8 +215,9 @@ mod tests {
 
         #[test]
         fn a_refusal_is_one_printable_line(value in any::<String>()) {
-            let settings = Settings::new(&|_| None);
-            let refused = settings.parsed::<()>("AEP_X", &Some(value), "nothing", |_| None).unwrap_err();
+            let given = |_: &str| Some(value.clone());
+            let settings = Settings::new(&given, &|_| None);
+            let refused = settings.parsed::<()>("x", "nothing", |_| None).unwrap_err();
             prop_assert!(refused.to_string().chars().all(|c| !c.is_control()));
         }
     }

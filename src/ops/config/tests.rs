@@ -2,14 +2,15 @@
 
 use std::collections::HashMap;
 
-use clap::CommandFactory;
-
 use super::*;
+use std::time::Duration;
+
+use crate::limits::FRAMING_BYTES;
 
 const MACHINE: Machine = Machine { cores: 2, descriptors: 20_000, memory: 64 << 30 };
 
 fn resolve_with(arguments: &[&str], environment: &[(&str, &str)]) -> Result<Config, ConfigError> {
-    let raw = RawConfig::try_parse_from(["aep-relay"].iter().chain(arguments)).unwrap();
+    let raw = Written::parse(["aep-relay"].iter().chain(arguments)).unwrap();
     let environment: HashMap<_, _> = environment.iter().copied().collect();
     Config::resolve(&raw, &|name| environment.get(name).map(|value| OsString::from(*value)), MACHINE)
 }
@@ -20,7 +21,7 @@ fn refused(arguments: &[&str], environment: &[(&str, &str)]) -> String {
 
 /// `(flag without dashes, variable, documented default)` of every setting, from its help.
 fn documented() -> Vec<(String, String, String)> {
-    let command = RawConfig::command();
+    let command = table::command();
     let described = command.get_arguments().filter(|argument| argument.get_help_heading().is_some());
     described
         .map(|argument| {
@@ -51,7 +52,7 @@ fn every_flag_names_its_variable_and_its_true_default() {
     let all = documented();
     assert_eq!(all.len(), 32);
     for (flag, variable, default) in all {
-        assert_eq!(setting::flag_of(&variable), format!("--{flag}"));
+        assert_eq!(setting::variable_of(&flag), variable);
         let Some(value) = default.strip_prefix("default ") else {
             assert!(default.starts_with("default: "), "{flag}: {default}");
             continue;
@@ -289,7 +290,7 @@ fn bounds_that_are_set_stay_and_the_others_make_way() {
 #[test]
 fn the_memory_is_three_quarters_of_the_machine_s_unless_set() {
     let small = Machine { memory: 400 << 20, ..MACHINE };
-    let config = Config::resolve(&RawConfig::default(), &|_| None, small).unwrap();
+    let config = Config::resolve(&Written::default(), &|_| None, small).unwrap();
     assert_eq!(config.memory, 300 << 20);
     assert!(config.budget().total_bytes() <= 300 << 20);
 }

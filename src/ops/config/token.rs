@@ -6,16 +6,15 @@
 use std::fs::File;
 use std::io::{self, Read};
 
-use super::RawConfig;
 use super::setting::{ConfigError, Setting, Settings};
 use crate::limits::TOKEN_BYTES_MAX;
 use crate::ops::auth::Token;
 
-pub(super) fn resolve(settings: &Settings<'_>, raw: &RawConfig) -> Result<Option<Token>, ConfigError> {
+pub(super) fn resolve(settings: &Settings<'_>) -> Result<Option<Token>, ConfigError> {
     let variable = settings.variable("AEP_TOKEN");
-    let file = settings.given("AEP_TOKEN_FILE", &raw.token_file);
+    let file = settings.given("token-file");
     match (variable, file) {
-        (Some(_), Some(file)) if raw.token_file.is_none() => {
+        (Some(_), Some(file)) if file.name == "AEP_TOKEN_FILE" => {
             Err(ConfigError::secret(&file.name, "and AEP_TOKEN are both set", "one of them"))
         }
         (_, Some(file)) => from_file(&file).map(Some),

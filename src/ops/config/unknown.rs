@@ -3,10 +3,7 @@
 //!
 //! The two are told apart by their distance from the settings there are. Only names are read here, never values.
 
-use clap::CommandFactory;
-
-use super::arguments::RawConfig;
-use super::setting::variable_of;
+use super::table::{Row, TABLE};
 
 /// Edits from a setting's name up to which a name counts as that setting misspelt.
 const EDITS_MAX: usize = 2;
@@ -23,9 +20,7 @@ pub(super) struct Unknown {
 impl Unknown {
     /// Those among the names of an environment.
     pub(super) fn among(names: impl IntoIterator<Item = String>) -> Self {
-        let command = RawConfig::command();
-        let flags = command.get_arguments().filter(|argument| argument.get_help_heading().is_some());
-        let mut settings: Vec<String> = flags.filter_map(|flag| flag.get_long()).map(variable_of).collect();
+        let mut settings: Vec<String> = TABLE.iter().map(Row::variable).collect();
         // It has no flag.
         settings.push("AEP_TOKEN".to_owned());
         let mut unknown = Self::default();
