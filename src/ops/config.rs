@@ -1,8 +1,8 @@
 //! Settings: as written on the command line and in the environment → [`Config`], resolved and bounded (contract §1).
 //!
-//! `table.rs` says which settings there are, and all that is to be known of each; `setting.rs` reads one setting's value;
-//! `unknown.rs` finds variables that are named like settings and are none; here they become the configuration, made to
-//! fit the memory. A flag wins over a variable, and an empty variable is unset.
+//! `table.rs` says which settings there are, and all that is to be known of each; `setting.rs` reads one setting's
+//! value; `unknown.rs` finds variables that are named like settings and are none; here they become the configuration,
+//! made to fit the memory. A flag wins over a variable, and an empty variable is unset.
 //!
 //! Invariants: a [`Config`] keeps every relation that `limits.rs` states; a value that breaks one is refused with one
 //! line and exit status 2, never bent into shape. The token is never part of an error.

@@ -1,5 +1,5 @@
-//! Out of file descriptors: clients are refused and not left hanging, and service goes on once some are free. It runs in a
-//! process of its own, since the limit is the whole process's.
+//! Out of file descriptors: clients are refused and not left hanging, and service goes on once some are free. It runs
+//! in a process of its own, since the limit is the whole process's.
 
 use std::fs::File;
 use std::io::{Read, Write};

@@ -1,5 +1,5 @@
-//! The relay as a black box: a process on a free port, literal bytes to it, and every byte of its answers read strictly.
-//! One file per promise.
+//! The relay as a black box: a process on a free port, literal bytes to it, and every byte of its answers read
+//! strictly. One file per promise.
 
 #![allow(
     clippy::unwrap_used,

@@ -55,8 +55,8 @@ enum Kind {
     CountLike { bound: Bound<usize>, other: fn(&Limits) -> usize },
     /// 1 to `most` bytes.
     Bytes { bound: Bound<usize>, most: usize },
-    /// Bytes that count toward the memory, at least what other bounds and the number of cores ask for. By default such a
-    /// share of its default as fits the memory.
+    /// Bytes that count toward the memory, at least what other bounds and the number of cores ask for. By default such
+    /// a share of its default as fits the memory.
     Memory { bound: Bound<usize>, least: fn(&Limits, usize) -> usize, why: &'static str },
     /// Seconds within that range.
     Seconds { bound: Bound<Duration>, range: [Duration; 2] },
@@ -398,8 +398,9 @@ impl Written {
     }
 }
 
-/// Resolves every bound of the table. `limits` has the defaults; those of [`Kind::Memory`] are scaled by `scaled`. Where one
-/// depends on others, its default follows them, and a value that breaks the relation is refused with the reason.
+/// Resolves every bound of the table. `limits` has the defaults; those of [`Kind::Memory`] are scaled by `scaled`.
+/// Where one depends on others, its default follows them, and a value that breaks the relation is refused with the
+/// reason.
 pub(super) fn resolve_bounds(
     settings: &Settings<'_>,
     mut limits: Limits,
