@@ -10,8 +10,7 @@ use std::thread;
 
 use crate::limits::CORES_MAX;
 
-/// Descriptors that are never a client's: standard streams, the store of configuration files at start, log, and what
-/// a library opens for a moment.
+/// Descriptors that are never a client's: standard streams, signals, and what a library opens for a moment.
 const DESCRIPTORS_PROCESS: u64 = 64;
 /// Descriptors of one core beside its connections: poll, waker, listener, the reserve for answering when descriptors
 /// run out, and guests (`engine/core/accept.rs`).

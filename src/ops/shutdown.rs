@@ -1,4 +1,4 @@
-//! Signals → phases of stopping (contract §1, Shutdown).
+//! Signals → the drain, or the end (contract §1, Shutdown).
 //!
 //! Owns the signal handlers and one thread that waits for them. The first SIGTERM, SIGINT or SIGHUP begins the drain
 //! through the closure handed in; whoever sends a second one does not want to wait for it. How the drain goes on from
@@ -16,29 +16,6 @@ use signal_hook::iterator::Signals;
 
 use crate::ops::log;
 
-/// How far stopping has come.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Phase {
-    /// No signal yet.
-    Serving,
-    /// Connections are accepted no more, requests in flight are answered, streams are told goodbye. Ends the process
-    /// with 0, or with 1 at the drain time.
-    Draining,
-    /// A second signal: the process ends with 1 where it stands.
-    Abandoned,
-}
-
-impl Phase {
-    /// The phase that one more signal leads to.
-    #[must_use]
-    pub fn signalled(self) -> Self {
-        match self {
-            Self::Serving => Self::Draining,
-            Self::Draining | Self::Abandoned => Self::Abandoned,
-        }
-    }
-}
-
 /// Takes over SIGTERM, SIGINT and SIGHUP for the rest of the process. `drain` is called once, from a thread of its own.
 ///
 /// Call it before the boot line is printed: whoever waits for that line may signal right after.
@@ -52,16 +29,14 @@ pub fn on_signals(drain: impl FnOnce() + Send + 'static) -> io::Result<()> {
     }
     thread::Builder::new().name("signals".to_owned()).spawn(move || {
         let mut drain = Some(drain);
-        let mut phase = Phase::Serving;
         for _ in signals.forever() {
-            phase = phase.signalled();
-            tracing::info!(?phase, "signal received");
-            match (phase, drain.take()) {
-                (Phase::Draining, Some(drain)) => drain(),
-                _ => {
-                    log::flush();
-                    process::exit(1)
-                }
+            if let Some(drain) = drain.take() {
+                tracing::info!(phase = %"Draining", "signal received");
+                drain();
+            } else {
+                tracing::info!(phase = %"Abandoned", "signal received");
+                log::flush();
+                process::exit(1);
             }
         }
     })?;
@@ -78,13 +53,6 @@ fn ignores(status: &str, signal: i32) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_first_signal_drains_and_the_second_abandons_the_drain() {
-        assert_eq!(Phase::Serving.signalled(), Phase::Draining);
-        assert_eq!(Phase::Serving.signalled().signalled(), Phase::Abandoned);
-        assert_eq!(Phase::Abandoned.signalled(), Phase::Abandoned);
-    }
 
     #[test]
     fn ignored_signals_are_read_from_their_mask() {
