@@ -10,42 +10,31 @@ use crate::wire::{sse, websocket};
 /// What carries messages to a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Binding {
-    /// An event stream in HTTP chunks.
-    Chunked,
-    /// An event stream until the connection closes (HTTP/1.0).
-    UntilClose,
+    /// An event stream, delimited as its request's version has it.
+    Stream(StreamFraming),
     /// A WebSocket.
     WebSocket,
 }
 
-/// How many there are; `binding as usize` is below it.
+/// How many there are.
 pub const BINDINGS: usize = 3;
 
 impl Binding {
-    /// How an event stream's bytes are delimited; `None` for a WebSocket.
+    /// Its place among all, `0 .. BINDINGS`.
     #[must_use]
-    pub fn stream_framing(self) -> Option<StreamFraming> {
+    pub const fn index(self) -> usize {
         match self {
-            Self::Chunked => Some(StreamFraming::Chunked),
-            Self::UntilClose => Some(StreamFraming::UntilClose),
-            Self::WebSocket => None,
+            Self::Stream(StreamFraming::Chunked) => 0,
+            Self::Stream(StreamFraming::UntilClose) => 1,
+            Self::WebSocket => 2,
         }
     }
 
     /// Appends one message to `out`: an event of that kind under that id, or a text frame, which has neither.
     pub fn append(self, out: &mut Vec<u8>, id: Option<EventId<'_>>, kind: &str, data: &[u8]) {
-        match self.stream_framing() {
-            None => websocket::frame::encode_text(out, data),
-            Some(framing) => sse::encode_event(out, framing, id, kind, data),
-        }
-    }
-}
-
-impl From<StreamFraming> for Binding {
-    fn from(framing: StreamFraming) -> Self {
-        match framing {
-            StreamFraming::Chunked => Self::Chunked,
-            StreamFraming::UntilClose => Self::UntilClose,
+        match self {
+            Self::Stream(framing) => sse::encode_event(out, framing, id, kind, data),
+            Self::WebSocket => websocket::frame::encode_text(out, data),
         }
     }
 }
@@ -58,17 +47,14 @@ mod tests {
     fn a_message_is_whole_in_every_binding_and_bears_id_and_kind_on_event_streams_alone() {
         let id = EventId { text: "a", numbers: &[1, 2] };
         for (binding, expected) in [
-            (Binding::Chunked, &b"1d\r\nid: a:1:2\nevent: k\ndata: {}\n\n\r\n"[..]),
-            (Binding::UntilClose, b"id: a:1:2\nevent: k\ndata: {}\n\n"),
+            (Binding::Stream(StreamFraming::Chunked), &b"1d\r\nid: a:1:2\nevent: k\ndata: {}\n\n\r\n"[..]),
+            (Binding::Stream(StreamFraming::UntilClose), b"id: a:1:2\nevent: k\ndata: {}\n\n"),
             (Binding::WebSocket, b"\x81\x02{}"),
         ] {
             let mut out = b"before".to_vec();
             binding.append(&mut out, Some(id), "k", b"{}");
             assert_eq!(out.strip_prefix(b"before").unwrap(), expected, "{binding:?}");
-            assert!((binding as usize) < BINDINGS);
-            if let Some(framing) = binding.stream_framing() {
-                assert_eq!(Binding::from(framing), binding);
-            }
+            assert!(binding.index() < BINDINGS);
         }
     }
 }

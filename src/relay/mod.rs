@@ -165,7 +165,7 @@ impl Relay {
 
     /// `GET /stream`: answered once every owner knows the subscription.
     pub fn on_stream(&mut self, out: &mut dyn Outbox, conn: ConnId, framing: StreamFraming, wanted: Wanted) {
-        self.reader.add_peer(conn, Binding::from(framing));
+        self.reader.add_peer(conn, Binding::Stream(framing));
         self.reader.subscribe(out, conn, wanted);
     }
 
@@ -379,7 +379,7 @@ impl Relay {
             RelayMail::CommandAnswer { conn, refused, owed } => {
                 self.ingest.command_admitted(owed);
                 if let Some((id, code, detail)) = refused {
-                    self.reader.push_frame(out.outbox(), conn, &message::command_error(&id, code, detail));
+                    self.reader.push_frame(out.outbox(), conn, &message::event_error(Some(&id), code, detail));
                 }
                 self.answered(out.outbox(), conn);
             }

@@ -123,31 +123,22 @@ pub fn list_end(truncated: bool) -> &'static [u8] {
     if truncated { b"],\"truncated\":true}" } else { b"]}" }
 }
 
-/// An `error` that answers a frame: `id` names the request.
+/// An `error` that answers a frame: `id` names the request (§6).
 #[must_use]
 pub fn error(id: Option<&str>, code: Code, detail: &str) -> Vec<u8> {
-    let mut frame = of_type("error");
-    frame.optional("id", id);
-    frame.string("code", code.as_str());
-    frame.string("detail", detail);
-    message(&frame.finish())
+    error_about("id", id, code, detail)
 }
 
-/// An `error` about a command that was not routed (§7).
-#[must_use]
-pub fn command_error(cause: &str, code: Code, detail: &str) -> Vec<u8> {
-    let mut frame = of_type("error");
-    frame.string("cause", cause);
-    frame.string("code", code.as_str());
-    frame.string("detail", detail);
-    message(&frame.finish())
-}
-
-/// An `error` about a message that is no event: `cause` is its id, if it had one.
+/// An `error` about a message that is no event (§6.2), or about a command that was not routed (§7): `cause` is its id, if
+/// it had one.
 #[must_use]
 pub fn event_error(cause: Option<&str>, code: Code, detail: &str) -> Vec<u8> {
+    error_about("cause", cause, code, detail)
+}
+
+fn error_about(member: &str, id: Option<&str>, code: Code, detail: &str) -> Vec<u8> {
     let mut frame = of_type("error");
-    frame.optional("cause", cause);
+    frame.optional(member, id);
     frame.string("code", code.as_str());
     frame.string("detail", detail);
     message(&frame.finish())
@@ -187,16 +178,16 @@ pub fn closing(reason: &str, delivered: &[(&str, &str, Position)]) -> Vec<u8> {
 /// What slow consumers are told: how many events they missed.
 #[must_use]
 pub fn dropped(binding: Binding, count: u64) -> Vec<u8> {
-    match binding.stream_framing() {
-        Some(framing) => comment(framing, format!("dropped {count}").as_bytes()),
-        None => message(format!("{{\"type\":\"dropped\",\"count\":{count}}}").as_bytes()),
+    match binding {
+        Binding::Stream(framing) => comment(framing, format!("dropped {count}").as_bytes()),
+        Binding::WebSocket => message(format!("{{\"type\":\"dropped\",\"count\":{count}}}").as_bytes()),
     }
 }
 
 /// `replay-exhausted`: comment or frame. A session that holds a control character stands escaped in the comment.
 #[must_use]
 pub fn replay_exhausted(binding: Binding, sub: Option<&str>, session: &str, earliest: Position) -> Vec<u8> {
-    let Some(framing) = binding.stream_framing() else {
+    let Binding::Stream(framing) = binding else {
         let mut frame = of_type("replay-exhausted");
         frame.optional("sub", sub);
         frame.string("session", session);

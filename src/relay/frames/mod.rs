@@ -91,7 +91,7 @@ impl Frames {
 
     /// The event in the core's lane of that binding and ceiling.
     pub fn run(&mut self, out: &mut dyn Outbox, event: &Event<'_>, binding: Binding, ceiling: Capture) -> Run {
-        let (row, column) = (binding as usize, ceiling as usize);
+        let (row, column) = (binding.index(), ceiling as usize);
         if let Some(run) = self.runs[row][column] {
             return run;
         }

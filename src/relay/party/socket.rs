@@ -203,7 +203,7 @@ impl Relay {
         if !self.shared.control {
             self.metrics.commands.increment(CommandOutcome::Unauthorized);
             let detail = "control needs a token: this relay is watch-only";
-            let error = message::command_error(event.id(), Code::Unauthorized, detail);
+            let error = message::event_error(Some(event.id()), Code::Unauthorized, detail);
             self.reader.push_frame(out, conn, &error);
             return;
         }

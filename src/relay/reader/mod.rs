@@ -540,7 +540,7 @@ impl Reader {
                 peer.ended = true;
             }
             match binding {
-                Binding::Chunked | Binding::UntilClose => out.end_event_stream(conn, b": shutting-down\n\n"),
+                Binding::Stream(_) => out.end_event_stream(conn, b": shutting-down\n\n"),
                 Binding::WebSocket => {
                     let closing = self.closing(REASON_SHUTDOWN, &self.handed_positions(out, conn, false));
                     out.push_always(conn, &closing, 0);

@@ -164,7 +164,7 @@ impl Reader {
         self.cut.push(conn);
         let last = match binding {
             Binding::WebSocket => self.closing(REASON_SLOW, &self.handed_positions(out, conn, true)),
-            Binding::Chunked | Binding::UntilClose => Vec::new(),
+            Binding::Stream(_) => Vec::new(),
         };
         out.cut(conn, &last, WebSocketClose { code: CloseCode::TRY_AGAIN_LATER.value(), reason: REASON_SLOW });
     }
