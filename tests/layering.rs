@@ -133,6 +133,43 @@ fn a_circle_is_seen_through_any_number_of_files() {
 }
 
 #[test]
+fn a_type_has_a_name_of_its_own() {
+    let mut defined: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    // What drives the tests may have a core, a socket or a page of its own.
+    let production = sources().into_iter().filter(|source| !source.production().is_empty());
+    for source in production {
+        for name in defined_types(&source.production()) {
+            defined.entry(name).or_default().push(source.path.clone());
+        }
+    }
+    assert!(defined.len() > 200, "types are found");
+    let doubled = defined.into_iter().filter(|(_, paths)| paths.len() > 1);
+    report(doubled.map(|(name, paths)| format!("`{name}` is defined in {}", paths.join(" and "))));
+}
+
+/// The types that a file defines at its outer level.
+fn defined_types(code: &str) -> Vec<String> {
+    let outer = code.lines().filter(|line| !line.starts_with(' '));
+    let defined = outer.filter_map(|line| {
+        let mut words = line.split([' ', '(', ')']).skip_while(|word| {
+            word.starts_with("pub") || word.starts_with("crate") || ["", "in", "super"].contains(word)
+        });
+        let kind = words.next()?;
+        let name = words.next()?;
+        ["struct", "enum", "trait", "type"]
+            .contains(&kind)
+            .then(|| name.split(['<', ':', ';', '{']).next().unwrap_or(name))
+    });
+    defined.map(str::to_owned).collect()
+}
+
+#[test]
+fn a_definition_is_seen_however_public_it_is() {
+    let code = "struct A;\npub(in crate::relay) enum B<T> {\n    type C = u8;\npub(super) struct D(u32);\npub trait E: F {\ntype G = u8;\nuse H;";
+    assert_eq!(defined_types(code), ["A", "B", "D", "E", "G"]);
+}
+
+#[test]
 fn a_folder_has_no_more_siblings_than_one_holds_in_mind() {
     let mut siblings: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for source in sources() {

@@ -18,22 +18,22 @@ const NO_SLOT: u32 = u32::MAX;
 /// See the module.
 #[derive(Debug)]
 pub struct Slab<T> {
-    chunks: Vec<Vec<Entry<T>>>,
+    chunks: Vec<Vec<SlabEntry<T>>>,
     /// Slots ever handed out; all below it exist.
     slots: u32,
-    /// The slot freed last, head of the list through [`State::Free`].
+    /// The slot freed last, head of the list through [`SlotState::Free`].
     free: u32,
     live: usize,
 }
 
 #[derive(Debug)]
-struct Entry<T> {
+struct SlabEntry<T> {
     generation: u32,
-    state: State<T>,
+    state: SlotState<T>,
 }
 
 #[derive(Debug)]
-enum State<T> {
+enum SlotState<T> {
     Live(T),
     Free {
         next: u32,
@@ -70,10 +70,10 @@ impl<T> Slab<T> {
     pub fn insert_with(&mut self, make: impl FnOnce(u32, u32) -> T) -> (u32, u32) {
         let slot = self.free;
         if let Some(entry) = entry_mut(&mut self.chunks, slot)
-            && let State::Free { next } = entry.state
+            && let SlotState::Free { next } = entry.state
         {
             let generation = entry.generation;
-            entry.state = State::Live(make(slot, generation));
+            entry.state = SlotState::Live(make(slot, generation));
             self.free = next;
             self.live += 1;
             return (slot, generation);
@@ -81,7 +81,7 @@ impl<T> Slab<T> {
         let slot = self.slots;
         assert!(slot < NO_SLOT, "a slab has fewer than 2^32 - 1 slots");
         let value = make(slot, 0);
-        self.append(Entry { generation: 0, state: State::Live(value) });
+        self.append(SlabEntry { generation: 0, state: SlotState::Live(value) });
         self.live += 1;
         (slot, 0)
     }
@@ -89,18 +89,18 @@ impl<T> Slab<T> {
     /// Takes a value out; its key misses from now on.
     pub fn remove(&mut self, slot: u32, generation: u32) -> Option<T> {
         let entry = entry_mut(&mut self.chunks, slot)?;
-        if entry.generation != generation || !matches!(entry.state, State::Live(_)) {
+        if entry.generation != generation || !matches!(entry.state, SlotState::Live(_)) {
             return None;
         }
-        let mut emptied = State::Retired;
+        let mut emptied = SlotState::Retired;
         if let Some(next_generation) = generation.checked_add(1) {
             entry.generation = next_generation;
-            emptied = State::Free { next: std::mem::replace(&mut self.free, slot) };
+            emptied = SlotState::Free { next: std::mem::replace(&mut self.free, slot) };
         }
         self.live -= 1;
         match std::mem::replace(&mut entry.state, emptied) {
-            State::Live(value) => Some(value),
-            State::Free { .. } | State::Retired => None,
+            SlotState::Live(value) => Some(value),
+            SlotState::Free { .. } | SlotState::Retired => None,
         }
     }
 
@@ -109,7 +109,7 @@ impl<T> Slab<T> {
     pub fn get(&self, slot: u32, generation: u32) -> Option<&T> {
         let (chunk, index) = place(slot);
         match self.chunks.get(chunk)?.get(index)? {
-            Entry { generation: g, state: State::Live(value) } if *g == generation => Some(value),
+            SlabEntry { generation: g, state: SlotState::Live(value) } if *g == generation => Some(value),
             _ => None,
         }
     }
@@ -118,7 +118,7 @@ impl<T> Slab<T> {
     #[must_use]
     pub fn get_mut(&mut self, slot: u32, generation: u32) -> Option<&mut T> {
         match entry_mut(&mut self.chunks, slot)? {
-            Entry { generation: g, state: State::Live(value) } if *g == generation => Some(value),
+            SlabEntry { generation: g, state: SlotState::Live(value) } if *g == generation => Some(value),
             _ => None,
         }
     }
@@ -136,8 +136,8 @@ impl<T> Slab<T> {
         let entries =
             chunks.enumerate().flat_map(move |(nth, chunk)| chunk.iter().skip(if nth == 0 { skip } else { 0 }));
         (slot..self.slots).zip(entries).filter_map(|(slot, entry)| match &entry.state {
-            State::Live(value) => Some((slot, entry.generation, value)),
-            State::Free { .. } | State::Retired => None,
+            SlotState::Live(value) => Some((slot, entry.generation, value)),
+            SlotState::Free { .. } | SlotState::Retired => None,
         })
     }
 
@@ -153,7 +153,7 @@ impl<T> Slab<T> {
         self.live == 0
     }
 
-    fn append(&mut self, entry: Entry<T>) {
+    fn append(&mut self, entry: SlabEntry<T>) {
         let (chunk, _) = place(self.slots);
         if chunk == self.chunks.len() {
             self.chunks.push(Vec::with_capacity(CHUNK_ENTRIES));
@@ -170,7 +170,7 @@ const fn place(slot: u32) -> (usize, usize) {
     (slot as usize / CHUNK_ENTRIES, slot as usize % CHUNK_ENTRIES)
 }
 
-fn entry_mut<T>(chunks: &mut [Vec<Entry<T>>], slot: u32) -> Option<&mut Entry<T>> {
+fn entry_mut<T>(chunks: &mut [Vec<SlabEntry<T>>], slot: u32) -> Option<&mut SlabEntry<T>> {
     let (chunk, index) = place(slot);
     chunks.get_mut(chunk)?.get_mut(index)
 }

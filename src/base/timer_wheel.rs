@@ -33,7 +33,7 @@ const SLOT_ENTRIES_KEPT: usize = 64;
 /// that no deadline costs a division.
 #[derive(Debug)]
 pub struct TimerWheel<K, const TICK_MS: u64> {
-    levels: Vec<Level<K>>,
+    levels: Vec<WheelLevel<K>>,
     /// The last tick that has been expired: every entry in a slot is later.
     present: u64,
     /// Keys that were already due when they came.
@@ -42,14 +42,14 @@ pub struct TimerWheel<K, const TICK_MS: u64> {
 }
 
 #[derive(Debug)]
-struct Level<K> {
-    slots: Vec<Vec<Entry<K>>>,
+struct WheelLevel<K> {
+    slots: Vec<Vec<TimerEntry<K>>>,
     /// Bit `s` is set exactly when slot `s` has entries.
     occupied: u64,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Entry<K> {
+struct TimerEntry<K> {
     tick: u64,
     key: K,
 }
@@ -72,14 +72,14 @@ impl<K: Copy, const TICK_MS: u64> TimerWheel<K, TICK_MS> {
     #[must_use]
     pub fn new() -> Self {
         const { assert!(TICK_MS > 0, "time goes on from tick to tick") };
-        let level = || Level { slots: (0..SLOTS).map(|_| Vec::new()).collect(), occupied: 0 };
+        let level = || WheelLevel { slots: (0..SLOTS).map(|_| Vec::new()).collect(), occupied: 0 };
         Self { levels: (0..LEVELS).map(|_| level()).collect(), present: 0, due: Vec::new(), len: 0 }
     }
 
     /// Asks for `key` once `deadline` has passed. A deadline already past comes back with the next [`Self::advance`].
     pub fn insert(&mut self, deadline: Deadline, key: K) {
         self.len += 1;
-        self.place(Entry { tick: deadline.0.div_ceil(TICK_MS).min(TICK_LAST), key });
+        self.place(TimerEntry { tick: deadline.0.div_ceil(TICK_MS).min(TICK_LAST), key });
     }
 
     /// Moves the time on and appends all keys that are due to `due`, ordered by tick. Time that goes backwards stands
@@ -119,7 +119,7 @@ impl<K: Copy, const TICK_MS: u64> TimerWheel<K, TICK_MS> {
         self.len == 0
     }
 
-    fn place(&mut self, entry: Entry<K>) {
+    fn place(&mut self, entry: TimerEntry<K>) {
         if entry.tick <= self.present {
             self.due.push(entry.key);
             return;

@@ -2,7 +2,8 @@
 //!
 //! Owns the bytes of every run written on this core until the last write queue has handed them to its socket. Each
 //! [`Lane`] appends to an open block of its own, so that the runs of one lane are contiguous; what only one connection
-//! gets goes through one more lane. It does not know connections: write queues hold [`Slice`]s and give each one back.
+//! gets goes through one more lane. It does not know connections: write queues hold [`BlockSlice`]s and give each one
+//! back.
 //!
 //! Invariants:
 //! - `slices` of a block = the slices of it that write queues hold; its bytes are not touched before that is 0.
@@ -24,7 +25,7 @@ const INDEX_BITS: u32 = 24;
 
 /// A piece of one block that a write queue refers to. Counted: see [`Blocks::hold`] and [`Blocks::release`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Slice {
+pub(super) struct BlockSlice {
     /// Index of the block.
     pub(super) block: u32,
     /// Offset in the block, bytes.
@@ -72,18 +73,18 @@ impl Blocks {
     }
 
     /// A slice of the run, counted; none if the run is from an earlier turn.
-    pub(super) fn hold(&mut self, run: Run, mark: u64) -> Option<Slice> {
+    pub(super) fn hold(&mut self, run: Run, mark: u64) -> Option<BlockSlice> {
         let index = u32::try_from(run.block & ((1 << INDEX_BITS) - 1)).ok()?;
         let block = self.blocks.get_mut(index as usize)?;
         let valid = block.age == run.block >> INDEX_BITS && run.start as usize + run.len as usize <= block.bytes.len();
         valid.then(|| {
             block.slices += 1;
-            Slice { block: index, start: run.start, len: run.len, mark }
+            BlockSlice { block: index, start: run.start, len: run.len, mark }
         })
     }
 
     /// Gives a slice back.
-    pub(super) fn release(&mut self, slice: Slice) {
+    pub(super) fn release(&mut self, slice: BlockSlice) {
         if let Some(block) = self.blocks.get_mut(slice.block as usize) {
             debug_assert!(block.slices > 0, "each slice is released once");
             block.slices = block.slices.saturating_sub(1);
@@ -94,7 +95,7 @@ impl Blocks {
     }
 
     /// The bytes of a held slice.
-    pub(super) fn bytes(&self, slice: &Slice) -> &[u8] {
+    pub(super) fn bytes(&self, slice: &BlockSlice) -> &[u8] {
         let range = slice.start as usize..slice.start as usize + slice.len as usize;
         let bytes = self.blocks.get(slice.block as usize).and_then(|block| block.bytes.get(range));
         debug_assert!(bytes.is_some(), "a held slice lies in its block");
@@ -102,7 +103,7 @@ impl Blocks {
     }
 
     /// The age of the block that a held slice refers to; older blocks have smaller ages.
-    pub(super) fn age(&self, slice: &Slice) -> u64 {
+    pub(super) fn age(&self, slice: &BlockSlice) -> u64 {
         self.blocks.get(slice.block as usize).map_or(0, |block| block.age)
     }
 

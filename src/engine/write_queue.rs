@@ -15,7 +15,7 @@
 
 use std::collections::VecDeque;
 
-use crate::engine::blocks::{Blocks, Slice};
+use crate::engine::blocks::{BlockSlice, Blocks};
 use crate::engine::service::{Run, Unsent};
 
 /// An emptied queue keeps room for this many slices beyond the first: consumers of a few lanes then never allocate.
@@ -29,8 +29,8 @@ pub(super) struct WriteQueue {
     bytes: usize,
     backlog: Option<Box<Backlog>>,
     /// The first slice, inline because most consumers never have two; none if its length is 0.
-    first: Slice,
-    more: VecDeque<Slice>,
+    first: BlockSlice,
+    more: VecDeque<BlockSlice>,
     sent: u32,
     head_left: u32,
 }
@@ -40,11 +40,11 @@ struct Backlog {
     bytes: Vec<u8>,
     /// Where the first piece begins in `bytes`.
     start: usize,
-    pieces: VecDeque<Piece>,
+    pieces: VecDeque<QueuedPiece>,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Piece {
+struct QueuedPiece {
     len: u32,
     mark: u64,
 }
@@ -104,7 +104,7 @@ impl WriteQueue {
     pub(super) fn unsent(&self, visit: &mut dyn FnMut(Unsent)) {
         let mut sent = self.sent;
         let backlog = self.backlog.iter().flat_map(|backlog| &backlog.pieces).copied();
-        let slices = self.slices().map(|slice| Piece { len: slice.len, mark: slice.mark });
+        let slices = self.slices().map(|slice| QueuedPiece { len: slice.len, mark: slice.mark });
         for piece in backlog.chain(slices) {
             visit(Unsent { mark: piece.mark, bytes: (piece.len - std::mem::take(&mut sent)) as usize });
         }
@@ -166,13 +166,13 @@ impl WriteQueue {
         for _ in 0..=last {
             let slice = std::mem::replace(&mut self.first, self.more.pop_front().unwrap_or_default());
             backlog.bytes.extend_from_slice(blocks.bytes(&slice));
-            backlog.pieces.push_back(Piece { len: slice.len, mark: slice.mark });
+            backlog.pieces.push_back(QueuedPiece { len: slice.len, mark: slice.mark });
             blocks.release(slice);
         }
         backlog.bytes.len() - before
     }
 
-    fn slices(&self) -> impl Iterator<Item = &Slice> {
+    fn slices(&self) -> impl Iterator<Item = &BlockSlice> {
         (self.first.len > 0).then_some(&self.first).into_iter().chain(&self.more)
     }
 

@@ -63,7 +63,7 @@ pub struct Gateway<A, B, C> {
 /// Who answers a request: the gateway, or a protocol.
 #[derive(Debug, Clone, Copy)]
 enum Handler<E> {
-    Own(routes::Endpoint),
+    Own(routes::OwnEndpoint),
     Protocol(E),
 }
 
@@ -190,8 +190,8 @@ impl<A: Protocol, B: Protocol, C: Protocol> Service for Gateway<A, B, C> {
             Ok(Handler::Own(endpoint)) => {
                 self.protocols.release(conn);
                 Verdict::Respond(match endpoint {
-                    routes::Endpoint::Health => self.health(out.out(), self.is_authorized(head, target)),
-                    routes::Endpoint::Metrics => self.exposition(),
+                    routes::OwnEndpoint::Health => self.health(out.out(), self.is_authorized(head, target)),
+                    routes::OwnEndpoint::Metrics => self.exposition(),
                 })
             }
             Err(response) => {

@@ -6,32 +6,32 @@ use crate::protocol::routes::{self, Auth, Match, Path};
 
 /// What a request is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Endpoint {
+pub(super) enum OwnEndpoint {
     /// `GET /healthz`, which tells more to who bears the token.
     Health,
     /// `GET /metrics`
     Metrics,
 }
 
-const HEALTH: Path<Endpoint> = Path {
+const HEALTH: Path<OwnEndpoint> = Path {
     pattern: "/healthz",
     label: metrics::Endpoint::Health,
-    methods: &[("GET", Auth::Open, Endpoint::Health), ("HEAD", Auth::Open, Endpoint::Health)],
+    methods: &[("GET", Auth::Open, OwnEndpoint::Health), ("HEAD", Auth::Open, OwnEndpoint::Health)],
 };
 
-const METRICS: Path<Endpoint> = Path {
+const METRICS: Path<OwnEndpoint> = Path {
     pattern: "/metrics",
     label: metrics::Endpoint::Metrics,
-    methods: &[("GET", Auth::Token, Endpoint::Metrics)],
+    methods: &[("GET", Auth::Token, OwnEndpoint::Metrics)],
 };
 
 /// `/metrics` is known only where metrics are served.
-const fn paths(metrics: bool) -> &'static [Path<Endpoint>] {
+const fn paths(metrics: bool) -> &'static [Path<OwnEndpoint>] {
     if metrics { &[HEALTH, METRICS] } else { &[HEALTH] }
 }
 
 /// See [`routes::find`].
-pub(super) fn find<'a>(path: &'a str, method: &str, metrics: bool) -> Option<Match<'a, Endpoint>> {
+pub(super) fn find<'a>(path: &'a str, method: &str, metrics: bool) -> Option<Match<'a, OwnEndpoint>> {
     routes::find(paths(metrics), path, method)
 }
 

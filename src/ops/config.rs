@@ -19,7 +19,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::process::ExitCode;
 
 pub use setting::ConfigError;
-pub use table::Written;
+pub use table::CommandLine;
 
 use crate::limits::{self, Limits, MemoryBudget};
 use crate::ops::auth::Token;
@@ -145,7 +145,7 @@ impl Config {
     /// # Errors
     /// Help or the version was asked for, or a setting is wrong.
     pub fn from_process() -> Result<Self, Stop> {
-        let written = Written::parse(std::env::args_os()).map_err(|error| {
+        let written = CommandLine::parse(std::env::args_os()).map_err(|error| {
             if error.use_stderr() { Stop::Refusal(ConfigError::usage(&error)) } else { Stop::Answer(error.to_string()) }
         })?;
         let config =
@@ -160,7 +160,7 @@ impl Config {
     /// # Errors
     /// The first setting that is wrong.
     pub fn resolve(
-        written: &Written,
+        written: &CommandLine,
         variable: &dyn Fn(&str) -> Option<OsString>,
         machine: Machine,
     ) -> Result<Self, ConfigError> {

@@ -9,10 +9,10 @@ use std::net::IpAddr;
 
 /// The hosts that requests may be for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Hosts(Vec<Host>);
+pub struct Hosts(Vec<AllowedHost>);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Host {
+enum AllowedHost {
     Address(IpAddr),
     /// In lower case.
     Name(String),
@@ -25,25 +25,25 @@ impl Hosts {
     /// Parses a list separated by commas with optional spaces; `None` if any member is malformed.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
-        text.split(',').map(|host| Host::parse(host.trim())).collect::<Option<Vec<_>>>().map(Self)
+        text.split(',').map(|host| AllowedHost::parse(host.trim())).collect::<Option<Vec<_>>>().map(Self)
     }
 
     /// The same and one more: the address that is bound, or its name.
     #[must_use]
     pub fn and(mut self, bound: &str) -> Self {
-        self.0.extend(Host::parse(bound));
+        self.0.extend(AllowedHost::parse(bound));
         self
     }
 
     /// Whether a request with this `Host` is for one of them.
     #[must_use]
     pub fn include(&self, field: &[u8]) -> bool {
-        let host = std::str::from_utf8(field).ok().and_then(|text| Host::parse(without_port(text)));
+        let host = std::str::from_utf8(field).ok().and_then(|text| AllowedHost::parse(without_port(text)));
         host.is_some_and(|host| self.0.contains(&host))
     }
 }
 
-impl Host {
+impl AllowedHost {
     fn parse(text: &str) -> Option<Self> {
         let address = match text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
             Some(v6) => return v6.parse().ok().map(|v6| Self::Address(IpAddr::V6(v6).to_canonical())),

@@ -20,11 +20,11 @@ use std::sync::Arc;
 
 pub use exposition::CONTENT_TYPE;
 pub use labels::{
-    CommandOutcome, ConnectionKind, Ending, Endpoint, EvictionCause, Label, RejectionCode, Request, StatusClass,
+    CommandOutcome, ConnectionKind, Ending, Endpoint, EvictionCause, Label, RejectionCode, RequestLabels, StatusClass,
 };
 pub use value::{Counter, Counters, Gauge, Gauges, Histogram};
 
-use value::{Sample, Value};
+use value::{MetricValue, Sample};
 
 /// Declares the metrics of a core: the struct, and the list of its rows that the exposition walks.
 macro_rules! table {
@@ -38,7 +38,7 @@ macro_rules! table {
         }
 
         /// Name, help and value of every metric.
-        const ROWS: &[Row] = &[$(Row {
+        const ROWS: &[MetricRow] = &[$(MetricRow {
             name: stringify!($field),
             help: $help,
             value: |core| &core.$field,
@@ -58,7 +58,7 @@ table! {
     /// Connections that ended, by reason.
     endings: Counters<Ending>,
     /// Requests answered, by endpoint and status class.
-    requests: Counters<Request>,
+    requests: Counters<RequestLabels>,
     /// Bytes read from sockets.
     bytes_in: Counter,
     /// Bytes written to sockets.
@@ -110,10 +110,10 @@ table! {
 }
 
 /// One metric of the table.
-struct Row {
+struct MetricRow {
     name: &'static str,
     help: &'static str,
-    value: fn(&CoreMetrics) -> &dyn Value,
+    value: fn(&CoreMetrics) -> &dyn MetricValue,
 }
 
 /// The metrics of the process: those of each core, and of each thread that is none.
@@ -179,7 +179,7 @@ mod tests {
         second.events_in.add(4);
         second.connections.raise(ConnectionKind::EventStream);
         second.endings.increment(Ending::SlowConsumer);
-        first.requests.increment(Request { endpoint: Endpoint::Events, status: StatusClass::of(202) });
+        first.requests.increment(RequestLabels { endpoint: Endpoint::Events, status: StatusClass::of(202) });
         first.turn_seconds.observe(Duration::from_millis(7));
         second.turn_seconds.observe(Duration::from_millis(1500));
         first.sessions.set(5);
@@ -213,7 +213,7 @@ mod tests {
         let metrics = Metrics::new(3);
         let before = metrics.exposition().lines().count();
         let core = metrics.core(1);
-        core.requests.increment(Request { endpoint: Endpoint::Other, status: StatusClass::of(777) });
+        core.requests.increment(RequestLabels { endpoint: Endpoint::Other, status: StatusClass::of(777) });
         core.rejected.increment(RejectionCode::InvalidEvent);
         core.bytes_out.add(u64::MAX);
         core.bytes_out.add(u64::MAX);

@@ -31,7 +31,7 @@ pub trait Gathering {
 
 /// What follows from a part.
 #[derive(Debug)]
-pub enum Next<G: Gathering> {
+pub enum NextAsk<G: Gathering> {
     /// Every core is asked again.
     Ask(G::Ask),
     /// This is the answer to the connection, which may be gone.
@@ -95,7 +95,7 @@ impl<G: Gathering> Gatherings<G> {
     }
 
     /// Takes in a part of what `cores` were asked; with the last one tells how it goes on.
-    pub fn take(&mut self, part: G::Part, cores: usize) -> Option<Next<G>> {
+    pub fn take(&mut self, part: G::Part, cores: usize) -> Option<NextAsk<G>> {
         let open = self.open.as_mut()?;
         open.gathering.take(part);
         open.missing -= 1;
@@ -104,9 +104,9 @@ impl<G: Gathering> Gatherings<G> {
         }
         if let Some(ask) = open.gathering.ask_again() {
             open.missing = cores;
-            return Some(Next::Ask(ask));
+            return Some(NextAsk::Ask(ask));
         }
-        self.open.take().map(|open| Next::Answer(open.conn, open.gathering))
+        self.open.take().map(|open| NextAsk::Answer(open.conn, open.gathering))
     }
 
     /// Whether nothing is being gathered, nor waits to be.
@@ -159,10 +159,10 @@ mod tests {
         gatherings.push(conn(7), sum(2));
         assert_eq!(gatherings.begin(3), Some(2));
         assert!(gatherings.take(1, 3).is_none() && gatherings.take(2, 3).is_none(), "a core has not answered");
-        assert!(matches!(gatherings.take(3, 3), Some(Next::Ask(1))));
+        assert!(matches!(gatherings.take(3, 3), Some(NextAsk::Ask(1))));
         assert!(gatherings.take(10, 3).is_none() && gatherings.take(20, 3).is_none());
         match gatherings.take(30, 3) {
-            Some(Next::Answer(to, Sum { total: 66, .. })) => assert_eq!(to, conn(7)),
+            Some(NextAsk::Answer(to, Sum { total: 66, .. })) => assert_eq!(to, conn(7)),
             other => panic!("{other:?}"),
         }
         assert!(gatherings.is_empty());
@@ -175,7 +175,7 @@ mod tests {
         let answered = |gatherings: &mut Gatherings<Sum>| {
             assert!(!gatherings.has_work() && gatherings.begin(1).is_none(), "one at a time");
             match gatherings.take(1, 1) {
-                Some(Next::Answer(conn, _)) => conn,
+                Some(NextAsk::Answer(conn, _)) => conn,
                 other => panic!("{other:?}"),
             }
         };

@@ -28,14 +28,14 @@ pub struct Pace {
 
 /// How far the work of a turn may go, and how far it has come.
 #[derive(Debug)]
-pub struct Slice {
+pub struct TurnBudget {
     /// Looks left in this turn.
     looks: usize,
     /// The first item not done yet of the mail that comes first.
     item: usize,
 }
 
-impl Slice {
+impl TurnBudget {
     /// The next of so many items, if there is one and the turn may go on.
     pub fn next_item(&mut self, items: usize) -> Option<usize> {
         if self.looks == 0 || self.item >= items {
@@ -59,7 +59,7 @@ impl Slice {
 
 /// Mail that waits, with the weight it is counted with.
 #[derive(Debug)]
-struct Waiting<M> {
+struct WaitingMail<M> {
     from: CoreId,
     mail: M,
     weight: usize,
@@ -68,10 +68,10 @@ struct Waiting<M> {
 /// What waits, first to last, each with the core it came from.
 #[derive(Debug)]
 pub struct Inflow<M> {
-    waiting: VecDeque<Waiting<M>>,
+    waiting: VecDeque<WaitingMail<M>>,
     bytes: usize,
     pace: Pace,
-    slice: Slice,
+    slice: TurnBudget,
     /// Whether this turn has had what is large.
     had_large: bool,
 }
@@ -80,7 +80,7 @@ impl<M: Mail> Inflow<M> {
     /// Nothing waits, and a turn begins.
     #[must_use]
     pub fn new(pace: Pace) -> Self {
-        let slice = Slice { looks: pace.looks_per_turn, item: 0 };
+        let slice = TurnBudget { looks: pace.looks_per_turn, item: 0 };
         Self { waiting: VecDeque::new(), bytes: 0, pace, slice, had_large: false }
     }
 
@@ -97,7 +97,7 @@ impl<M: Mail> Inflow<M> {
     }
 
     /// The mail that comes next, if this turn may go on, with the slice that it may take.
-    pub fn take(&mut self) -> Option<(CoreId, M, &mut Slice)> {
+    pub fn take(&mut self) -> Option<(CoreId, M, &mut TurnBudget)> {
         if self.slice.looks == 0 {
             return None;
         }
@@ -105,16 +105,16 @@ impl<M: Mail> Inflow<M> {
         if is_large && self.slice.looks < self.pace.looks_per_turn {
             return None;
         }
-        let Waiting { from, mail, weight } = self.waiting.pop_front()?;
+        let WaitingMail { from, mail, weight } = self.waiting.pop_front()?;
         self.bytes -= weight;
         Some((from, mail, &mut self.slice))
     }
 
     /// Counts mail in.
-    fn weigh(&mut self, from: CoreId, mail: M) -> Waiting<M> {
+    fn weigh(&mut self, from: CoreId, mail: M) -> WaitingMail<M> {
         let weight = mail.weight();
         self.bytes += weight;
-        Waiting { from, mail, weight }
+        WaitingMail { from, mail, weight }
     }
 
     /// Mail was acted on as far as the slice went: the rest of it comes first again.

@@ -15,7 +15,7 @@ use crate::engine::service::CoreId;
 
 /// What is to be done for a reading.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Step<C> {
+pub enum PageStep<C> {
     /// Ask that core for a page from there on.
     Ask(CoreId, C),
     /// Nothing yet: a page is outstanding, or the socket has not drained.
@@ -52,13 +52,13 @@ impl<C> Paging<C> {
     }
 
     /// Goes on, if it is time.
-    pub fn go_on(&mut self) -> Step<C> {
+    pub fn go_on(&mut self) -> PageStep<C> {
         if self.undrained {
-            return Step::Wait;
+            return PageStep::Wait;
         }
         match self.cores.front_mut() {
-            Some((core, cursor)) => cursor.take().map_or(Step::Wait, |cursor| Step::Ask(*core, cursor)),
-            None => Step::Over,
+            Some((core, cursor)) => cursor.take().map_or(PageStep::Wait, |cursor| PageStep::Ask(*core, cursor)),
+            None => PageStep::Over,
         }
     }
 
@@ -92,26 +92,26 @@ mod tests {
     #[test]
     fn cores_are_read_one_after_the_other_each_to_its_end() {
         let mut paging = Paging::new([(ONE, 'a'), (TWO, 'x')]);
-        assert_eq!(paging.go_on(), Step::Ask(ONE, 'a'));
+        assert_eq!(paging.go_on(), PageStep::Ask(ONE, 'a'));
         assert!(paging.on_page(Some('b')) && paging.drained());
-        assert_eq!(paging.go_on(), Step::Ask(ONE, 'b'));
+        assert_eq!(paging.go_on(), PageStep::Ask(ONE, 'b'));
         assert!(!paging.on_page(None), "it is live");
-        assert_eq!(paging.go_on(), Step::Ask(TWO, 'x'), "there was nothing to wait for");
+        assert_eq!(paging.go_on(), PageStep::Ask(TWO, 'x'), "there was nothing to wait for");
         assert!(!paging.on_page(None));
-        assert_eq!((paging.go_on(), paging.go_on()), (Step::Over, Step::Over));
+        assert_eq!((paging.go_on(), paging.go_on()), (PageStep::Over, PageStep::Over));
     }
 
     #[test]
     fn one_page_is_outstanding_and_the_next_waits_for_the_socket() {
         let mut paging = Paging::new([(ONE, 'a')]);
         assert!(!paging.drained(), "nothing was waited for");
-        assert_eq!(paging.go_on(), Step::Ask(ONE, 'a'));
-        assert_eq!(paging.go_on(), Step::Wait, "it is outstanding");
+        assert_eq!(paging.go_on(), PageStep::Ask(ONE, 'a'));
+        assert_eq!(paging.go_on(), PageStep::Wait, "it is outstanding");
         assert!(!paging.drained(), "the socket had nothing of it yet");
         assert!(paging.on_page(Some('b')));
-        assert_eq!((paging.go_on(), paging.go_on()), (Step::Wait, Step::Wait), "the socket has it");
+        assert_eq!((paging.go_on(), paging.go_on()), (PageStep::Wait, PageStep::Wait), "the socket has it");
         assert!(paging.drained() && !paging.drained());
-        assert_eq!(paging.go_on(), Step::Ask(ONE, 'b'));
+        assert_eq!(paging.go_on(), PageStep::Ask(ONE, 'b'));
     }
 
     #[test]
@@ -119,15 +119,15 @@ mod tests {
         let mut paging = Paging::new([(ONE, 'a'), (TWO, 'x')]);
         *paging.cursor_mut(TWO).unwrap() = 'y';
         *paging.cursor_mut(ONE).unwrap() = 'b';
-        assert_eq!(paging.go_on(), Step::Ask(ONE, 'b'));
+        assert_eq!(paging.go_on(), PageStep::Ask(ONE, 'b'));
         assert_eq!(paging.cursor_mut(ONE), None);
         paging.on_page(Some('c'));
         assert_eq!(paging.cursor_mut(ONE), Some(&mut 'c'));
         paging.drained();
-        assert_eq!(paging.go_on(), Step::Ask(ONE, 'c'));
+        assert_eq!(paging.go_on(), PageStep::Ask(ONE, 'c'));
         paging.on_page(None);
         assert_eq!(paging.cursor_mut(ONE), None);
-        assert_eq!(paging.go_on(), Step::Ask(TWO, 'y'));
+        assert_eq!(paging.go_on(), PageStep::Ask(TWO, 'y'));
     }
 
     #[test]

@@ -20,7 +20,7 @@ const FIRST_MEMBERS: usize = 4;
 
 /// A connection that takes the group's frames.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Member<K> {
+pub struct GroupMember<K> {
     /// The connection.
     pub conn: ConnId,
     /// What its protocol knows it by.
@@ -29,7 +29,7 @@ pub struct Member<K> {
 
 /// One frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Piece {
+pub struct RunPiece {
     /// Its bytes.
     pub run: Run,
     /// How much of a queue it may fill.
@@ -38,7 +38,7 @@ pub struct Piece {
     pub end: u64,
 }
 
-impl Piece {
+impl RunPiece {
     /// Where it begins in the group's stream.
     #[must_use]
     pub fn start(&self) -> u64 {
@@ -50,7 +50,7 @@ impl Piece {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Behind<K> {
     /// Who.
-    pub member: Member<K>,
+    pub member: GroupMember<K>,
     /// The first of the pieces that it was not given; nor was it given those behind.
     pub first: usize,
 }
@@ -59,7 +59,7 @@ pub struct Behind<K> {
 #[derive(Debug)]
 pub struct Settled<K> {
     /// The pieces, good until the end of the turn. Their memory is given back with [`RunGroup::recycle`].
-    pub pieces: Vec<Piece>,
+    pub pieces: Vec<RunPiece>,
     /// How many were queued, for all members together.
     pub queued: usize,
     /// Who had no room for all, in the order of the members.
@@ -69,9 +69,9 @@ pub struct Settled<K> {
 /// One set of connections, and their frames of this turn.
 #[derive(Debug)]
 pub struct RunGroup<K> {
-    members: Vec<Member<K>>,
+    members: Vec<GroupMember<K>>,
     /// Added and not pushed yet.
-    pieces: Vec<Piece>,
+    pieces: Vec<RunPiece>,
     /// Bytes ever added.
     bytes: u64,
 }
@@ -84,12 +84,12 @@ impl<K> Default for RunGroup<K> {
 
 impl<K: Copy> RunGroup<K> {
     /// Bytes on the heap of a group with a first member.
-    pub const FOOTPRINT: usize = footprint::allocation(FIRST_MEMBERS * size_of::<Member<K>>())
-        + footprint::allocation(PIECES_KEPT * size_of::<Piece>());
+    pub const FOOTPRINT: usize = footprint::allocation(FIRST_MEMBERS * size_of::<GroupMember<K>>())
+        + footprint::allocation(PIECES_KEPT * size_of::<RunPiece>());
 
     /// Who takes the frames, by place.
     #[must_use]
-    pub fn members(&self) -> &[Member<K>] {
+    pub fn members(&self) -> &[GroupMember<K>] {
         &self.members
     }
 
@@ -102,7 +102,7 @@ impl<K: Copy> RunGroup<K> {
     /// Where pending pieces begin in the stream; its end, if there are none.
     #[must_use]
     pub fn pushed(&self) -> u64 {
-        self.pieces.first().map_or(self.bytes, Piece::start)
+        self.pieces.first().map_or(self.bytes, RunPiece::start)
     }
 
     /// Whether nothing is pending.
@@ -114,7 +114,7 @@ impl<K: Copy> RunGroup<K> {
     /// Takes a connection in. Answers its place, which it has until [`RunGroup::leave`] gives it another.
     pub fn join(&mut self, conn: ConnId, key: K) -> u32 {
         debug_assert!(self.is_settled(), "who joins while pieces are pending gets what is not for it");
-        self.members.push(Member { conn, key });
+        self.members.push(GroupMember { conn, key });
         u32::try_from(self.members.len() - 1).unwrap_or(u32::MAX)
     }
 
@@ -129,7 +129,7 @@ impl<K: Copy> RunGroup<K> {
     pub fn add(&mut self, run: Run, room: Room) -> Range<u64> {
         let start = self.bytes;
         self.bytes += u64::from(run.len);
-        self.pieces.push(Piece { run, room, end: self.bytes });
+        self.pieces.push(RunPiece { run, room, end: self.bytes });
         start..self.bytes
     }
 
@@ -174,7 +174,7 @@ impl<K: Copy> RunGroup<K> {
     }
 
     /// Takes the memory of settled pieces back, for the next turn.
-    pub fn recycle(&mut self, mut pieces: Vec<Piece>) {
+    pub fn recycle(&mut self, mut pieces: Vec<RunPiece>) {
         debug_assert!(self.is_settled(), "the pieces of a turn are given back before the next come");
         pieces.clear();
         pieces.shrink_to(PIECES_KEPT);
@@ -192,7 +192,7 @@ struct Joined {
     end: u64,
 }
 
-fn joined(pieces: &[Piece]) -> Vec<Joined> {
+fn joined(pieces: &[RunPiece]) -> Vec<Joined> {
     let mut joined: Vec<Joined> = Vec::new();
     for (index, piece) in pieces.iter().enumerate() {
         if let Some(last) = joined.last_mut()

@@ -32,7 +32,7 @@ const TAG_LINES: u32 = 1;
 
 /// What a request is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Endpoint {
+pub enum ActivityEndpoint {
     /// `GET /events`, `GET /.well-known/aep`
     Discovery,
     /// `POST /events`
@@ -45,27 +45,38 @@ pub enum Endpoint {
     Connections,
 }
 
-const PATHS: &[Path<Endpoint>] = &[
+const PATHS: &[Path<ActivityEndpoint>] = &[
     Path {
         pattern: "/events",
         label: metrics::Endpoint::Events,
         methods: &[
-            ("GET", Auth::Token, Endpoint::Discovery),
-            ("HEAD", Auth::Token, Endpoint::Discovery),
-            ("POST", Auth::Token, Endpoint::Publish),
+            ("GET", Auth::Token, ActivityEndpoint::Discovery),
+            ("HEAD", Auth::Token, ActivityEndpoint::Discovery),
+            ("POST", Auth::Token, ActivityEndpoint::Publish),
         ],
     },
     Path {
         pattern: "/.well-known/aep",
         label: metrics::Endpoint::Discovery,
-        methods: &[("GET", Auth::Token, Endpoint::Discovery), ("HEAD", Auth::Token, Endpoint::Discovery)],
+        methods: &[
+            ("GET", Auth::Token, ActivityEndpoint::Discovery),
+            ("HEAD", Auth::Token, ActivityEndpoint::Discovery),
+        ],
     },
-    Path { pattern: "/stream", label: metrics::Endpoint::Stream, methods: &[("GET", Auth::Token, Endpoint::Stream)] },
-    Path { pattern: "/socket", label: metrics::Endpoint::Socket, methods: &[("GET", Auth::Token, Endpoint::Socket)] },
+    Path {
+        pattern: "/stream",
+        label: metrics::Endpoint::Stream,
+        methods: &[("GET", Auth::Token, ActivityEndpoint::Stream)],
+    },
+    Path {
+        pattern: "/socket",
+        label: metrics::Endpoint::Socket,
+        methods: &[("GET", Auth::Token, ActivityEndpoint::Socket)],
+    },
     Path {
         pattern: "/connections",
         label: metrics::Endpoint::Connections,
-        methods: &[("GET", Auth::Token, Endpoint::Connections)],
+        methods: &[("GET", Auth::Token, ActivityEndpoint::Connections)],
     },
 ];
 
@@ -152,9 +163,9 @@ fn media_type(field: &[u8]) -> &[u8] {
 
 impl Protocol for Relay {
     type Mail = RelayMail;
-    type Endpoint = Endpoint;
+    type Endpoint = ActivityEndpoint;
 
-    fn paths(&self) -> &'static [Path<Endpoint>] {
+    fn paths(&self) -> &'static [Path<ActivityEndpoint>] {
         PATHS
     }
 
@@ -162,18 +173,18 @@ impl Protocol for Relay {
         &mut self,
         out: &mut dyn Post<RelayMail>,
         conn: ConnId,
-        endpoint: Endpoint,
+        endpoint: ActivityEndpoint,
         request: &Request<'_>,
     ) -> Verdict {
         match endpoint {
-            Endpoint::Discovery => {
+            ActivityEndpoint::Discovery => {
                 let document = discovery::document(self.shared.limits.buffer_events_max);
                 Verdict::Respond(json_response(200, Vec::new(), document.into_bytes()))
             }
-            Endpoint::Publish => self.on_publish(request.head),
-            Endpoint::Stream => self.on_stream_asked(out, conn, request),
-            Endpoint::Socket => self.on_upgrade(out, conn, request),
-            Endpoint::Connections => {
+            ActivityEndpoint::Publish => self.on_publish(request.head),
+            ActivityEndpoint::Stream => self.on_stream_asked(out, conn, request),
+            ActivityEndpoint::Socket => self.on_upgrade(out, conn, request),
+            ActivityEndpoint::Connections => {
                 self.on_connections(conn);
                 Verdict::Later
             }

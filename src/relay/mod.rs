@@ -39,7 +39,7 @@ use crate::engine::service::{
 use crate::ops::metrics::{CoreMetrics, EvictionCause, RejectionCode};
 use crate::protocol::binding::Binding;
 use crate::protocol::by_conn::ByConn;
-use crate::protocol::gather::{Gatherings, Next};
+use crate::protocol::gather::{Gatherings, NextAsk};
 use crate::protocol::inflow::{Inflow, Pace};
 use crate::protocol::shares::ACTIVITY;
 use crate::wire::http1::answer::json_response;
@@ -48,7 +48,7 @@ use crate::wire::websocket::close::CloseCode;
 
 use crate::relay::frames::message;
 use crate::relay::ingest::allowance::Allowances;
-use crate::relay::ingest::session_cap::{Answer, SessionCap, Settlement, Step};
+use crate::relay::ingest::session_cap::{Answer, CapStep, SessionCap, Settlement};
 pub use crate::relay::mail::RelayMail;
 use crate::relay::mail::list::Ask;
 use crate::relay::mail::{Command, OwnerInput};
@@ -390,8 +390,8 @@ impl Relay {
             }
             RelayMail::Gather(ask) => self.listings.push(from, ask, self.shared.limits.listing_bytes_max()),
             RelayMail::Gathered(part) => match self.gatherings.take(part, self.shared.owners.cores()) {
-                Some(Next::Ask(ask)) => self.ask_all(out, ask),
-                Some(Next::Answer(conn, listed)) => self.answer_gathered(out.outbox(), conn, listed),
+                Some(NextAsk::Ask(ask)) => self.ask_all(out, ask),
+                Some(NextAsk::Answer(conn, listed)) => self.answer_gathered(out.outbox(), conn, listed),
                 None => {}
             },
         }
@@ -463,14 +463,14 @@ impl Relay {
         }
         for _ in 0..SETTLEMENTS_PER_TURN {
             match self.session_cap.step(&self.shared) {
-                Some(Step::Evict(core, tick)) if core == self.core => {
+                Some(CapStep::Evict(core, tick)) if core == self.core => {
                     let done = self.owner.evict_oldest_if(tick, EvictionCause::Sessions);
                     self.session_cap.evicted(&self.shared, done);
                 }
-                Some(Step::Evict(core, tick)) => {
+                Some(CapStep::Evict(core, tick)) => {
                     out.mail_fanout(core, RelayMail::Evict { tick, cause: EvictionCause::Sessions });
                 }
-                Some(Step::Answer(answer)) => self.answer_settled(out.outbox(), answer),
+                Some(CapStep::Answer(answer)) => self.answer_settled(out.outbox(), answer),
                 None => return,
             }
         }

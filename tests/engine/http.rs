@@ -3,7 +3,7 @@
 use std::io::{Read, Write};
 use std::time::{Duration, SystemTime};
 
-use aep_relay::ops::metrics::{Endpoint, Request, StatusClass};
+use aep_relay::ops::metrics::{Endpoint, RequestLabels, StatusClass};
 
 use crate::harness::{start, start_with};
 
@@ -292,7 +292,7 @@ fn the_terms_of_a_request_hold_for_whatever_answers_it() {
         limits.body_time = Duration::from_millis(200);
     });
     let count = |status: u16| {
-        let request = Request { endpoint: Endpoint::Stream, status: StatusClass::of(status) };
+        let request = RequestLabels { endpoint: Endpoint::Stream, status: StatusClass::of(status) };
         server.metrics.sum(|core| core.requests.value(request))
     };
     let upgrade = "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\

@@ -33,16 +33,16 @@ const BODY_BYTES_FIRST: usize = RECEIVE_BYTES_FREE;
 /// See the module.
 #[derive(Debug, Default)]
 pub(in crate::engine) struct Http {
-    state: State,
+    state: HttpState,
     search: HeadSearch,
 }
 
 #[derive(Debug, Default)]
-enum State {
+enum HttpState {
     #[default]
     Head,
     Answer(Exchange),
-    Body(Body),
+    Body(IncomingBody),
     Discard {
         decoder: BodyDecoder,
         bytes: usize,
@@ -63,7 +63,7 @@ struct Exchange {
 }
 
 #[derive(Debug)]
-struct Body {
+struct IncomingBody {
     exchange: Exchange,
     decoder: BodyDecoder,
     bytes: Vec<u8>,
@@ -74,7 +74,7 @@ struct Body {
 
 /// What the bytes tell.
 #[derive(Debug)]
-pub(in crate::engine) enum Step<'a> {
+pub(in crate::engine) enum HttpStep<'a> {
     /// Nothing more before there are more bytes.
     Need,
     /// A request; its answer is awaited.
@@ -96,7 +96,7 @@ pub(in crate::engine) enum Step<'a> {
 
 /// Where the connection stands, for deadlines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::engine) enum Waiting {
+pub(in crate::engine) enum WaitingFor {
     /// No byte of a request has come.
     Request,
     /// The head has begun.
@@ -112,58 +112,58 @@ pub(in crate::engine) enum Waiting {
 impl Http {
     /// Decodes on, up to the next thing to do. Answers how many bytes were used up; the rest is to come again, with
     /// more.
-    pub(in crate::engine) fn next<'a>(&mut self, input: &'a [u8], limits: &Limits) -> (usize, Step<'a>) {
+    pub(in crate::engine) fn next<'a>(&mut self, input: &'a [u8], limits: &Limits) -> (usize, HttpStep<'a>) {
         match &mut self.state {
-            State::Head => self.next_head(input, limits),
-            State::Answer(_) => (0, Step::Need),
-            State::Body(_) => self.next_body(input),
-            State::Discard { .. } => self.next_discarded(input),
+            HttpState::Head => self.next_head(input, limits),
+            HttpState::Answer(_) => (0, HttpStep::Need),
+            HttpState::Body(_) => self.next_body(input),
+            HttpState::Discard { .. } => self.next_discarded(input),
         }
     }
 
     /// Whether input can be made use of now.
     pub(in crate::engine) const fn takes_input(&self) -> bool {
-        !matches!(self.state, State::Answer(_))
+        !matches!(self.state, HttpState::Answer(_))
     }
 
     /// Whether the head of a request has come in part.
     pub(in crate::engine) const fn has_partial_head(&self) -> bool {
-        matches!(self.state, State::Head) && self.search.is_begun()
+        matches!(self.state, HttpState::Head) && self.search.is_begun()
     }
 
     /// What is awaited.
-    pub(in crate::engine) const fn waiting(&self) -> Waiting {
+    pub(in crate::engine) const fn waiting(&self) -> WaitingFor {
         match &self.state {
-            State::Head if self.search.is_begun() => Waiting::Head,
-            State::Head => Waiting::Request,
-            State::Answer(_) => Waiting::Answer,
-            State::Body(_) => Waiting::Body,
-            State::Discard { .. } => Waiting::Discard,
+            HttpState::Head if self.search.is_begun() => WaitingFor::Head,
+            HttpState::Head => WaitingFor::Request,
+            HttpState::Answer(_) => WaitingFor::Answer,
+            HttpState::Body(_) => WaitingFor::Body,
+            HttpState::Discard { .. } => WaitingFor::Discard,
         }
     }
 
     /// States the terms of the request whose answer is awaited.
     pub(in crate::engine) fn set_terms(&mut self, terms: Terms) {
-        if let State::Answer(exchange) = &mut self.state {
+        if let HttpState::Answer(exchange) = &mut self.state {
             exchange.terms = Some(terms);
         }
     }
 
     /// Whether the request whose answer is awaited has its terms.
     pub(in crate::engine) const fn has_terms(&self) -> bool {
-        matches!(&self.state, State::Answer(Exchange { terms: Some(_), .. }))
+        matches!(&self.state, HttpState::Answer(Exchange { terms: Some(_), .. }))
     }
 
     /// The service is about to hear of the request whose answer is awaited.
     pub(in crate::engine) fn note_heard(&mut self) {
-        if let State::Answer(exchange) = &mut self.state {
+        if let HttpState::Answer(exchange) = &mut self.state {
             exchange.heard = true;
         }
     }
 
     /// Whether the service has heard of the request whose answer is awaited.
     pub(in crate::engine) const fn is_heard(&self) -> bool {
-        matches!(&self.state, State::Answer(Exchange { heard: true, .. }))
+        matches!(&self.state, HttpState::Answer(Exchange { heard: true, .. }))
     }
 
     /// The content of the present request is wanted, and has that much time. Answers whether the client waits to be
@@ -178,17 +178,17 @@ impl Http {
         now: Now,
         time: Duration,
     ) -> Result<bool, HttpFault> {
-        let State::Answer(exchange) = &mut self.state else { return Ok(false) };
+        let HttpState::Answer(exchange) = &mut self.state else { return Ok(false) };
         let unread = exchange.unread;
         if let Framing::Length(length) = unread
             && usize::try_from(length).map_or(true, |length| length > bytes_max)
         {
             return Err(HttpFault::BodyTooLarge(bytes_max));
         }
-        let State::Answer(mut exchange) = std::mem::take(&mut self.state) else { return Ok(false) };
+        let HttpState::Answer(mut exchange) = std::mem::take(&mut self.state) else { return Ok(false) };
         exchange.unread = Framing::None;
         let ask = exchange.expect_continue && unread != Framing::None;
-        self.state = State::Body(Body {
+        self.state = HttpState::Body(IncomingBody {
             exchange,
             decoder: BodyDecoder::new(unread),
             bytes: Vec::with_capacity(room_for(unread).min(bytes_max)),
@@ -203,7 +203,7 @@ impl Http {
     /// discarded, for that request has its answer.
     pub(in crate::engine) fn fail(&mut self) {
         self.await_answer();
-        if let State::Answer(exchange) = &mut self.state {
+        if let HttpState::Answer(exchange) = &mut self.state {
             exchange.to.keep_alive = false;
         }
     }
@@ -211,10 +211,10 @@ impl Http {
     /// The answer is going out now: how it is to be written, `keep_alive` telling whether the connection stays, and
     /// under which terms. None if no request awaits one.
     pub(in crate::engine) fn answer(&mut self, close: bool) -> Option<(ReplyTo, Option<Terms>)> {
-        if !matches!(self.state, State::Answer(_)) {
+        if !matches!(self.state, HttpState::Answer(_)) {
             return None;
         }
-        let State::Answer(exchange) = std::mem::take(&mut self.state) else { return None };
+        let HttpState::Answer(exchange) = std::mem::take(&mut self.state) else { return None };
         // Whoever awaits `100 Continue` may or may not send the content after a final answer (RFC 9110 §10.1.1): where
         // the next request begins cannot be known.
         let readable = match exchange.unread {
@@ -224,20 +224,20 @@ impl Http {
         };
         let to = ReplyTo { keep_alive: exchange.to.keep_alive && readable && !close, ..exchange.to };
         if to.keep_alive && exchange.unread != Framing::None {
-            self.state = State::Discard { decoder: BodyDecoder::new(exchange.unread), bytes: 0 };
+            self.state = HttpState::Discard { decoder: BodyDecoder::new(exchange.unread), bytes: 0 };
         }
         Some((to, exchange.terms))
     }
 
     /// Whether the present request came with content that nobody has asked for.
     pub(in crate::engine) fn has_unread_content(&self) -> bool {
-        matches!(&self.state, State::Answer(exchange) if exchange.unread != Framing::None)
+        matches!(&self.state, HttpState::Answer(exchange) if exchange.unread != Framing::None)
     }
 
     /// Memory that a body holds, bytes.
     pub(in crate::engine) fn held_bytes(&self) -> usize {
         match &self.state {
-            State::Body(body) => body.bytes.capacity(),
+            HttpState::Body(body) => body.bytes.capacity(),
             _ => 0,
         }
     }
@@ -245,14 +245,14 @@ impl Http {
     /// Bytes of the body being received that have come.
     pub(in crate::engine) fn body_bytes(&self) -> usize {
         match &self.state {
-            State::Body(body) => body.bytes.len(),
+            HttpState::Body(body) => body.bytes.len(),
             _ => 0,
         }
     }
 
     /// What has come so far has come by now.
     pub(in crate::engine) fn note_received(&mut self, now: Now) {
-        if let State::Body(body) = &mut self.state {
+        if let HttpState::Body(body) = &mut self.state {
             body.reception.on_bytes(body.bytes.len(), now);
         }
     }
@@ -260,54 +260,54 @@ impl Http {
     /// The body being received.
     pub(in crate::engine) const fn reception_mut(&mut self) -> Option<&mut Reception> {
         match &mut self.state {
-            State::Body(body) => Some(&mut body.reception),
+            HttpState::Body(body) => Some(&mut body.reception),
             _ => None,
         }
     }
 
     /// Whether a body is being received.
     pub(in crate::engine) const fn is_receiving(&self) -> bool {
-        matches!(self.state, State::Body(_))
+        matches!(self.state, HttpState::Body(_))
     }
 
     /// Whether content that nobody wants is being read past.
     pub(in crate::engine) const fn is_discarding(&self) -> bool {
-        matches!(self.state, State::Discard { .. })
+        matches!(self.state, HttpState::Discard { .. })
     }
 
     fn await_answer(&mut self) {
-        self.state = State::Answer(match std::mem::take(&mut self.state) {
-            State::Answer(exchange) => exchange,
-            State::Body(body) => body.exchange,
-            State::Head | State::Discard { .. } => Exchange::unreadable(),
+        self.state = HttpState::Answer(match std::mem::take(&mut self.state) {
+            HttpState::Answer(exchange) => exchange,
+            HttpState::Body(body) => body.exchange,
+            HttpState::Head | HttpState::Discard { .. } => Exchange::unreadable(),
         });
     }
 
-    fn next_head<'a>(&mut self, input: &'a [u8], limits: &Limits) -> (usize, Step<'a>) {
+    fn next_head<'a>(&mut self, input: &'a [u8], limits: &Limits) -> (usize, HttpStep<'a>) {
         if input.is_empty() {
-            return (0, Step::Need);
+            return (0, HttpStep::Need);
         }
         match self.search.decode(input, &HeadLimits::from(limits)) {
-            Decoded::Need => (0, Step::Need),
+            Decoded::Need => (0, HttpStep::Need),
             Decoded::Done { value, consumed } => {
-                self.state = State::Answer(Exchange::of(&value));
-                (consumed, Step::Request(value))
+                self.state = HttpState::Answer(Exchange::of(&value));
+                (consumed, HttpStep::Request(value))
             }
             Decoded::Invalid(fault) => {
-                self.state = State::Answer(Exchange::unreadable());
-                (0, Step::Fault(head_fault(fault)))
+                self.state = HttpState::Answer(Exchange::unreadable());
+                (0, HttpStep::Fault(head_fault(fault)))
             }
         }
     }
 
-    fn next_body<'a>(&mut self, input: &'a [u8]) -> (usize, Step<'a>) {
-        let State::Body(body) = &mut self.state else { return (0, Step::Need) };
+    fn next_body<'a>(&mut self, input: &'a [u8]) -> (usize, HttpStep<'a>) {
+        let HttpState::Body(body) = &mut self.state else { return (0, HttpStep::Need) };
         match body.decoder.decode(input, body.bytes_max, &mut body.bytes) {
-            Ok(progress) if !progress.done => (progress.consumed, Step::Need),
+            Ok(progress) if !progress.done => (progress.consumed, HttpStep::Need),
             Ok(progress) => {
                 let (tag, content) = (body.tag, std::mem::take(&mut body.bytes));
                 self.await_answer();
-                (progress.consumed, Step::Body { tag, body: content })
+                (progress.consumed, HttpStep::Body { tag, body: content })
             }
             Err(fault) => {
                 let fault = match fault {
@@ -315,24 +315,24 @@ impl Http {
                     BodyFault::TooLarge => HttpFault::BodyTooLarge(body.bytes_max),
                 };
                 self.fail();
-                (0, Step::Fault(fault))
+                (0, HttpStep::Fault(fault))
             }
         }
     }
 
-    fn next_discarded<'a>(&mut self, input: &'a [u8]) -> (usize, Step<'a>) {
-        let State::Discard { decoder, bytes } = &mut self.state else { return (0, Step::Need) };
+    fn next_discarded<'a>(&mut self, input: &'a [u8]) -> (usize, HttpStep<'a>) {
+        let HttpState::Discard { decoder, bytes } = &mut self.state else { return (0, HttpStep::Need) };
         match decoder.skip(input) {
             Ok(progress) if progress.done => {
-                self.state = State::Head;
-                (progress.consumed, Step::Discarded)
+                self.state = HttpState::Head;
+                (progress.consumed, HttpStep::Discarded)
             }
             Ok(progress) => {
                 *bytes += progress.consumed;
-                let step = if *bytes > DISCARD_BYTES_MAX { Step::Abandon } else { Step::Need };
+                let step = if *bytes > DISCARD_BYTES_MAX { HttpStep::Abandon } else { HttpStep::Need };
                 (progress.consumed, step)
             }
-            Err(_) => (0, Step::Abandon),
+            Err(_) => (0, HttpStep::Abandon),
         }
     }
 }
@@ -403,11 +403,11 @@ mod tests {
                     keep_alive
                 };
                 let goes_on = match step {
-                    Step::Need => {
+                    HttpStep::Need => {
                         kept = bytes[used..].to_vec();
                         break;
                     }
-                    Step::Request(head) if head.method == "POST" => {
+                    HttpStep::Request(head) if head.method == "POST" => {
                         let method = head.method.to_owned();
                         match http.read_body(7, LIMIT, Now(0), TIME) {
                             Ok(_) => true,
@@ -417,14 +417,16 @@ mod tests {
                             }
                         }
                     }
-                    Step::Request(head) => {
+                    HttpStep::Request(head) => {
                         let what = format!("{} {}", head.method, head.target);
                         answer(&mut http, what)
                     }
-                    Step::Body { tag, body } => answer(&mut http, format!("{tag} {}", String::from_utf8_lossy(&body))),
-                    Step::Fault(fault) => answer(&mut http, format!("{fault:?}")),
-                    Step::Discarded => true,
-                    Step::Abandon => {
+                    HttpStep::Body { tag, body } => {
+                        answer(&mut http, format!("{tag} {}", String::from_utf8_lossy(&body)))
+                    }
+                    HttpStep::Fault(fault) => answer(&mut http, format!("{fault:?}")),
+                    HttpStep::Discarded => true,
+                    HttpStep::Abandon => {
                         log.push("abandon".to_owned());
                         false
                     }

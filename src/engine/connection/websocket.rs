@@ -31,7 +31,7 @@ pub(in crate::engine) struct WebSocket {
     decoder: MessageDecoder,
     /// Of the message under way.
     reception: Option<Box<Reception>>,
-    state: State,
+    state: WebSocketState,
     /// When something was last heard of the peer.
     heard_at: Now,
     pinged_at: Now,
@@ -44,7 +44,7 @@ pub(in crate::engine) struct WebSocket {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum WebSocketState {
     Open,
     Closing,
     Closed,
@@ -52,7 +52,7 @@ enum State {
 
 /// What the bytes tell.
 #[derive(Debug)]
-pub(in crate::engine) enum Step<'a> {
+pub(in crate::engine) enum WebSocketStep<'a> {
     /// Nothing more before there are more bytes.
     Need,
     /// A message for the service.
@@ -82,7 +82,7 @@ impl WebSocket {
             group: upgrade.group,
             decoder: MessageDecoder::new(upgrade.message_bytes_max, upgrade.first_message_bytes_max, FRAGMENTS_MAX),
             reception: None,
-            state: State::Open,
+            state: WebSocketState::Open,
             heard_at: now,
             pinged_at: now,
             ping_interval_ms: milliseconds(upgrade.ping_interval),
@@ -94,36 +94,36 @@ impl WebSocket {
 
     /// Decodes on, up to the next thing to do. Answers how many bytes were used up: all, unless there is something to
     /// do.
-    pub(in crate::engine) fn next<'a>(&mut self, input: &'a mut [u8], out: &mut Vec<u8>) -> (usize, Step<'a>) {
+    pub(in crate::engine) fn next<'a>(&mut self, input: &'a mut [u8], out: &mut Vec<u8>) -> (usize, WebSocketStep<'a>) {
         let (used, incoming) = self.decoder.decode(input);
-        let open = self.state == State::Open;
+        let open = self.state == WebSocketState::Open;
         let step = match incoming {
-            None => Step::Need,
+            None => WebSocketStep::Need,
             Some(Incoming::Text(payload)) if open => {
                 self.reception = None;
-                Step::Text(payload)
+                WebSocketStep::Text(payload)
             }
-            Some(Incoming::TooLarge) if open => Step::TooLarge,
+            Some(Incoming::TooLarge) if open => WebSocketStep::TooLarge,
             Some(Incoming::Ping(payload)) if open => {
                 let before = out.len();
                 encode_pong(out, &payload);
                 self.pong_bytes += out.len() - before;
-                Step::Done
+                WebSocketStep::Done
             }
-            Some(Incoming::Text(_) | Incoming::TooLarge | Incoming::Ping(_) | Incoming::Pong) => Step::Done,
+            Some(Incoming::Text(_) | Incoming::TooLarge | Incoming::Ping(_) | Incoming::Pong) => WebSocketStep::Done,
             Some(Incoming::Close(code)) => {
                 if open {
                     encode_close(out, code, "");
                 }
-                self.state = State::Closed;
-                Step::Closed(Ending::Peer)
+                self.state = WebSocketState::Closed;
+                WebSocketStep::Closed(Ending::Peer)
             }
             Some(Incoming::Fault(fault)) => {
                 if open {
                     encode_close(out, Some(fault.code), fault.reason);
                 }
-                self.state = State::Closed;
-                Step::Closed(Ending::ProtocolError)
+                self.state = WebSocketState::Closed;
+                WebSocketStep::Closed(Ending::ProtocolError)
             }
         };
         (used, step)
@@ -131,8 +131,8 @@ impl WebSocket {
 
     /// Our close frame is queued.
     pub(in crate::engine) fn on_close_queued(&mut self) {
-        if self.state == State::Open {
-            self.state = State::Closing;
+        if self.state == WebSocketState::Open {
+            self.state = WebSocketState::Closing;
             self.decoder.read_past_messages();
             self.reception = None;
         }
@@ -140,7 +140,7 @@ impl WebSocket {
 
     /// Whether frames of a protocol may be queued.
     pub(in crate::engine) fn is_open(&self) -> bool {
-        self.state == State::Open
+        self.state == WebSocketState::Open
     }
 
     /// Whether input can be made use of now.
@@ -160,7 +160,7 @@ impl WebSocket {
 
     /// What has come so far of a message has come by now; one that has begun has that much time.
     pub(in crate::engine) fn note_received(&mut self, now: Now, time: Duration) {
-        if self.state == State::Open && self.decoder.is_open() {
+        if self.state == WebSocketState::Open && self.decoder.is_open() {
             let reception = self.reception.get_or_insert_with(|| Box::new(Reception::new(now, time)));
             reception.on_bytes(self.decoder.message_bytes(), now);
         } else {
@@ -265,11 +265,11 @@ mod tests {
                 let (used, step) = half.next(&mut piece[at..], &mut out);
                 at += used;
                 match step {
-                    Step::Need => break,
-                    Step::Text(payload) => log.push(format!("text {}", String::from_utf8_lossy(&payload))),
-                    Step::TooLarge => log.push("too large".to_owned()),
-                    Step::Done => {}
-                    Step::Closed(ending) => {
+                    WebSocketStep::Need => break,
+                    WebSocketStep::Text(payload) => log.push(format!("text {}", String::from_utf8_lossy(&payload))),
+                    WebSocketStep::TooLarge => log.push("too large".to_owned()),
+                    WebSocketStep::Done => {}
+                    WebSocketStep::Closed(ending) => {
                         log.push(format!("{ending:?}"));
                         return (log, out);
                     }

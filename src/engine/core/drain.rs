@@ -23,7 +23,7 @@ use std::time::Duration;
 use tracing::{debug, info, warn};
 
 use crate::base::time::{Deadline, Now};
-use crate::engine::connection::http::{Http, Waiting};
+use crate::engine::connection::http::{Http, WaitingFor};
 use crate::engine::connection::{Half, Phase};
 use crate::engine::core::Core;
 use crate::engine::service::{ConnId, Ending, HttpFault, Outbox, Service, WebSocketClose, Work};
@@ -51,7 +51,7 @@ pub enum Outcome {
 /// How far the drain of a core has come.
 #[derive(Debug)]
 pub(in crate::engine) struct Drain {
-    stage: Stage,
+    stage: DrainStage,
     sweep_until: Deadline,
     /// When connections without a request are closed; none once they are.
     idle_until: Option<Deadline>,
@@ -72,7 +72,7 @@ pub(in crate::engine) struct Ends {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Stage {
+enum DrainStage {
     Sweep,
     Answer,
     Own,
@@ -81,9 +81,9 @@ enum Stage {
 }
 
 /// What a look at the present stage tells.
-enum Step {
+enum DrainStep {
     /// It is complete.
-    To(Stage),
+    To(DrainStage),
     /// It is not.
     Wait,
     /// It was the last.
@@ -104,7 +104,7 @@ enum Measure {
 impl Drain {
     fn new(now: Now, drain_time: Duration) -> Self {
         Self {
-            stage: Stage::Sweep,
+            stage: DrainStage::Sweep,
             // Who goes on sending without a pause does not hold up the others.
             sweep_until: now.after(drain_time / 10),
             // A request may be on its way to a connection that looks idle: closing it would answer with a reset.
@@ -151,23 +151,23 @@ impl<S: Service> Core<S> {
         loop {
             self.reap();
             match self.next_stage() {
-                Step::To(stage) => {
+                DrainStep::To(stage) => {
                     debug!(core = self.io.core.0, ?stage, "drain goes on");
                     let leave_until = self.io.now.after(LEAVE_TIME);
                     if let Some(drain) = &mut self.drain {
                         drain.stage = stage;
-                        if stage == Stage::Leave {
+                        if stage == DrainStage::Leave {
                             drain.until = drain.until.max(leave_until);
                         }
                     }
                 }
-                Step::Wait => return None,
-                Step::Done(outcome) => return Some(outcome),
+                DrainStep::Wait => return None,
+                DrainStep::Done(outcome) => return Some(outcome),
             }
         }
     }
 
-    fn next_stage(&mut self) -> Step {
+    fn next_stage(&mut self) -> DrainStep {
         let now = self.io.now;
         if let Some(drain) = &mut self.drain
             && drain.idle_until.take_if(|until| until.is_due(now)).is_some()
@@ -177,42 +177,44 @@ impl<S: Service> Core<S> {
         self.refuse_standing();
         let cores = self.io.process.cores();
         let work_left = self.work != Work::Idle || self.io.mailbox.has_mail();
-        let Some(drain) = &self.drain else { return Step::Wait };
-        if drain.stage == Stage::Leave && self.io.connections.is_empty() && !self.is_given_connections() {
-            return Step::Done(Outcome::Drained);
+        let Some(drain) = &self.drain else { return DrainStep::Wait };
+        if drain.stage == DrainStage::Leave && self.io.connections.is_empty() && !self.is_given_connections() {
+            return DrainStep::Done(Outcome::Drained);
         }
         if drain.until.is_due(now) {
             warn!(core = self.io.core.0, connections = self.io.connections.len(), "drain time over");
-            return Step::Done(Outcome::TimedOut);
+            return DrainStep::Done(Outcome::TimedOut);
         }
         match drain.stage {
-            Stage::Sweep if self.io.lists.input.is_empty() || drain.sweep_until.is_due(now) => Step::To(Stage::Answer),
-            Stage::Answer => {
+            DrainStage::Sweep if self.io.lists.input.is_empty() || drain.sweep_until.is_due(now) => {
+                DrainStep::To(DrainStage::Answer)
+            }
+            DrainStage::Answer => {
                 if drain.bodies_until.is_due(now) {
                     self.measure(Measure::RefuseUnfinished);
                 }
                 if work_left || !self.service.is_quiescent() || self.is_receiving_bodies() {
-                    return Step::Wait;
+                    return DrainStep::Wait;
                 }
                 self.io.mailbox.end_ingest();
-                Step::To(Stage::Own)
+                DrainStep::To(DrainStage::Own)
             }
-            Stage::Own if self.ends.ingest == cores && !work_left && self.service.is_quiescent() => {
+            DrainStage::Own if self.ends.ingest == cores && !work_left && self.service.is_quiescent() => {
                 self.io.mailbox.end_fanout();
-                Step::To(Stage::Deliver)
+                DrainStep::To(DrainStage::Deliver)
             }
-            Stage::Deliver
+            DrainStage::Deliver
                 if self.ends.fanout == cores
                     && !work_left
                     && (drain.idle_until.is_none() || !self.has_idle_connections()) =>
             {
                 if self.service.on_goodbye(&mut self.io) != Work::Idle {
-                    return Step::Wait;
+                    return DrainStep::Wait;
                 }
                 self.measure(Measure::CloseAll);
-                Step::To(Stage::Leave)
+                DrainStep::To(DrainStage::Leave)
             }
-            Stage::Sweep | Stage::Own | Stage::Deliver | Stage::Leave => Step::Wait,
+            DrainStage::Sweep | DrainStage::Own | DrainStage::Deliver | DrainStage::Leave => DrainStep::Wait,
         }
     }
 
@@ -245,13 +247,15 @@ impl<S: Service> Core<S> {
     /// When the drain has to be looked at next, apart from events.
     pub(in crate::engine) fn drain_deadline(&self) -> Option<Deadline> {
         self.drain.as_ref().map(|drain| match drain.stage {
-            Stage::Leave => drain.until,
-            Stage::Sweep | Stage::Answer | Stage::Own | Stage::Deliver => self.io.now.after(LOOK).min(drain.until),
+            DrainStage::Leave => drain.until,
+            DrainStage::Sweep | DrainStage::Answer | DrainStage::Own | DrainStage::Deliver => {
+                self.io.now.after(LOOK).min(drain.until)
+            }
         })
     }
 
     fn has_idle_connections(&self) -> bool {
-        self.is_any_http(|half| half.waiting() == Waiting::Request)
+        self.is_any_http(|half| half.waiting() == WaitingFor::Request)
     }
 
     fn is_receiving_bodies(&self) -> bool {
@@ -289,15 +293,15 @@ impl<S: Service> Core<S> {
             Half::EventStream(_) | Half::WebSocket(_) => return,
         };
         match (measure, waiting) {
-            (_, Waiting::Request) if conn.queue.is_empty() => self.io.doom(id, Ending::Drain),
-            (_, Waiting::Request | Waiting::Discard) => self.io.finish(id, Ending::Drain),
-            (Measure::CloseIdle, _) | (Measure::RefuseUnfinished, Waiting::Answer) => {}
-            (Measure::CloseAll, Waiting::Answer) => {
+            (_, WaitingFor::Request) if conn.queue.is_empty() => self.io.doom(id, Ending::Drain),
+            (_, WaitingFor::Request | WaitingFor::Discard) => self.io.finish(id, Ending::Drain),
+            (Measure::CloseIdle, _) | (Measure::RefuseUnfinished, WaitingFor::Answer) => {}
+            (Measure::CloseAll, WaitingFor::Answer) => {
                 // It would keep its connection, and the drain, for nobody can send an answer any more.
                 debug_assert!(false, "a quiescent service has answered every request");
                 self.refuse(id, HttpFault::Draining);
             }
-            (_, Waiting::Head | Waiting::Body) => self.refuse(id, HttpFault::Draining),
+            (_, WaitingFor::Head | WaitingFor::Body) => self.refuse(id, HttpFault::Draining),
         }
     }
 

@@ -10,7 +10,7 @@
 //!   once.
 //! - The peer of a WebSocket is not blamed for the time in which the core itself stood still (`Io::awake_since`).
 
-use crate::engine::connection::http::Waiting;
+use crate::engine::connection::http::WaitingFor;
 use crate::engine::connection::websocket::Silence;
 use crate::engine::connection::{Connection, Half, NEVER, Phase};
 use crate::engine::core::Core;
@@ -27,27 +27,6 @@ pub(in crate::engine) struct Late {
     id: ConnId,
     /// Turns that it has before it is judged.
     turns: usize,
-}
-
-/// Whom a deadline asks.
-enum Asked {
-    Http,
-    WebSocket,
-    EventStream,
-    Farewell,
-    Nobody,
-}
-
-impl Asked {
-    fn of(conn: &Connection) -> Self {
-        match (conn.phase, &conn.half) {
-            (Phase::Open, Half::Http(_)) => Self::Http,
-            (Phase::Open, Half::WebSocket(_)) => Self::WebSocket,
-            (Phase::Open, Half::EventStream(_)) => Self::EventStream,
-            (Phase::Finishing(_) | Phase::Lingering(_), _) => Self::Farewell,
-            (Phase::Over, _) => Self::Nobody,
-        }
-    }
 }
 
 impl<S: Service> Core<S> {
@@ -129,12 +108,12 @@ impl<S: Service> Core<S> {
 
     fn on_deadline(&mut self, id: ConnId) {
         let Some(conn) = self.io.connection(id) else { return };
-        match Asked::of(conn) {
-            Asked::Http => self.on_http_deadline(id),
-            Asked::WebSocket => self.on_websocket_deadline(id),
-            Asked::EventStream => self.on_event_stream_deadline(id),
-            Asked::Farewell => self.on_farewell_deadline(id),
-            Asked::Nobody => {}
+        match (conn.phase, &conn.half) {
+            (Phase::Open, Half::Http(_)) => self.on_http_deadline(id),
+            (Phase::Open, Half::WebSocket(_)) => self.on_websocket_deadline(id),
+            (Phase::Open, Half::EventStream(_)) => self.on_event_stream_deadline(id),
+            (Phase::Finishing(_) | Phase::Lingering(_), _) => self.on_farewell_deadline(id),
+            (Phase::Over, _) => {}
         }
     }
 
@@ -144,22 +123,22 @@ impl<S: Service> Core<S> {
         let Half::Http(half) = &conn.half else { return };
         let read_until = conn.progress_at.after(self.io.process.limits.keep_alive_time);
         match half.waiting() {
-            Waiting::Answer => {}
-            Waiting::Request | Waiting::Head if !conn.flags.counted => self.turn_away(id),
-            Waiting::Head => self.refuse(id, HttpFault::Timeout),
-            Waiting::Body => {
+            WaitingFor::Answer => {}
+            WaitingFor::Request | WaitingFor::Head if !conn.flags.counted => self.turn_away(id),
+            WaitingFor::Head => self.refuse(id, HttpFault::Timeout),
+            WaitingFor::Body => {
                 if !self.judge_reception(id) {
                     self.io.watch_reception(id);
                 }
             }
             // It is reading a long answer, slowly.
-            Waiting::Request if !conn.queue.is_empty() && !read_until.is_due(now) => {
+            WaitingFor::Request if !conn.queue.is_empty() && !read_until.is_due(now) => {
                 self.io.set_deadline(id, read_until);
             }
             // It does not read the answer it got.
-            Waiting::Request if !conn.queue.is_empty() => self.io.doom(id, Ending::Timeout),
-            Waiting::Request => self.io.doom(id, Ending::Idle),
-            Waiting::Discard => self.io.doom(id, Ending::Timeout),
+            WaitingFor::Request if !conn.queue.is_empty() => self.io.doom(id, Ending::Timeout),
+            WaitingFor::Request => self.io.doom(id, Ending::Idle),
+            WaitingFor::Discard => self.io.doom(id, Ending::Timeout),
         }
     }
 

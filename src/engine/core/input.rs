@@ -186,21 +186,21 @@ impl<S: Service> Core<S> {
         let had_begun = half.has_partial_head();
         let (used, step) = half.next(input, &self.io.process.limits);
         match step {
-            http::Step::Need => {
+            http::HttpStep::Need => {
                 // A head has its time from its first byte on; a guest's whole time runs from the accept.
                 if !had_begun && half.has_partial_head() && conn.flags.counted {
                     self.io.set_deadline(id, self.io.now.after(self.io.process.limits.head_time));
                 }
                 return (used, true);
             }
-            http::Step::Discarded => self.io.await_request(id),
-            http::Step::Request(head) => self.on_request(id, &head, used < input.len()),
-            http::Step::Body { tag, body } => {
+            http::HttpStep::Discarded => self.io.await_request(id),
+            http::HttpStep::Request(head) => self.on_request(id, &head, used < input.len()),
+            http::HttpStep::Body { tag, body } => {
                 self.io.set_deadline(id, NEVER);
                 self.service.on_body(&mut self.io, id, tag, body);
             }
-            http::Step::Fault(fault) => self.refuse(id, fault),
-            http::Step::Abandon => self.io.finish(id, Ending::ProtocolError),
+            http::HttpStep::Fault(fault) => self.refuse(id, fault),
+            http::HttpStep::Abandon => self.io.finish(id, Ending::ProtocolError),
         }
         (used, false)
     }
@@ -292,13 +292,17 @@ impl<S: Service> Core<S> {
         self.replies = replies;
         self.io.heard = Some(id);
         let flow = match step {
-            websocket::Step::Need => return (used, true),
-            websocket::Step::Text(mut text) if !draining => {
+            websocket::WebSocketStep::Need => return (used, true),
+            websocket::WebSocketStep::Text(mut text) if !draining => {
                 self.service.on_message(&mut self.io, id, Message::Text(&mut text))
             }
-            websocket::Step::TooLarge if !draining => self.service.on_message(&mut self.io, id, Message::TooLarge),
-            websocket::Step::Text(_) | websocket::Step::TooLarge | websocket::Step::Done => Flow::Continue,
-            websocket::Step::Closed(ending) => {
+            websocket::WebSocketStep::TooLarge if !draining => {
+                self.service.on_message(&mut self.io, id, Message::TooLarge)
+            }
+            websocket::WebSocketStep::Text(_) | websocket::WebSocketStep::TooLarge | websocket::WebSocketStep::Done => {
+                Flow::Continue
+            }
+            websocket::WebSocketStep::Closed(ending) => {
                 self.io.finish(id, ending);
                 Flow::Continue
             }

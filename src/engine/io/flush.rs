@@ -36,12 +36,12 @@ const CONNECTION_BYTES_MAX: usize = 1 << 20;
 
 /// What may still be written in this flush.
 #[derive(Debug)]
-struct Budget {
+struct FlushBudget {
     calls: usize,
     bytes: usize,
 }
 
-impl Budget {
+impl FlushBudget {
     const fn is_left(&self) -> bool {
         self.calls > 0 && self.bytes > 0
     }
@@ -50,7 +50,7 @@ impl Budget {
 impl<M: Mail> Io<M> {
     /// Writes what is ready. What stays on the lists is written in the next turn.
     pub(in crate::engine) fn flush(&mut self) {
-        let mut budget = Budget { calls: CALLS_MAX, bytes: BYTES_MAX };
+        let mut budget = FlushBudget { calls: CALLS_MAX, bytes: BYTES_MAX };
         // Those that come back to the end of a list wait for the next flush.
         for _ in 0..self.lists.answers.len() {
             let Some(id) = next(&mut self.lists.answers, &budget) else { return };
@@ -64,10 +64,10 @@ impl<M: Mail> Io<M> {
 
     /// Writes what is ready for that one, as far as it is taken.
     pub(in crate::engine) fn flush_one(&mut self, id: ConnId) {
-        self.flush_connection(id, &mut Budget { calls: 1, bytes: CONNECTION_BYTES_MAX });
+        self.flush_connection(id, &mut FlushBudget { calls: 1, bytes: CONNECTION_BYTES_MAX });
     }
 
-    fn flush_connection(&mut self, id: ConnId, budget: &mut Budget) {
+    fn flush_connection(&mut self, id: ConnId, budget: &mut FlushBudget) {
         let Some(conn) = self.connections.get_mut(id.slot, id.generation) else { return };
         conn.flags.in_flush = false;
         if conn.phase == Phase::Over {
@@ -176,7 +176,7 @@ impl<M: Mail> Io<M> {
     }
 }
 
-fn next(list: &mut VecDeque<ConnId>, budget: &Budget) -> Option<ConnId> {
+fn next(list: &mut VecDeque<ConnId>, budget: &FlushBudget) -> Option<ConnId> {
     if budget.is_left() { list.pop_front() } else { None }
 }
 
@@ -212,7 +212,7 @@ fn write_once(
 
 /// Where a piece of a gathering call lies.
 #[derive(Clone, Copy)]
-enum Piece<'a> {
+enum IoPart<'a> {
     Part(&'a [u8]),
     /// In the gathering buffer.
     Copied {
@@ -228,7 +228,7 @@ fn gather<'a, R>(
     write: impl FnOnce(&[IoSlice<'_>], usize) -> R,
 ) -> R {
     gathered.clear();
-    let mut pieces = [Piece::Copied { start: 0, end: 0 }; PARTS_MAX];
+    let mut pieces = [IoPart::Copied { start: 0, end: 0 }; PARTS_MAX];
     let mut count = 0;
     let mut offered = 0;
     for part in parts {
@@ -237,16 +237,16 @@ fn gather<'a, R>(
         }
         if part.len() >= COPY_BYTES_MAX {
             let Some(free) = pieces.get_mut(count) else { break };
-            *free = Piece::Part(part);
+            *free = IoPart::Part(part);
             count += 1;
         } else {
             let start = gathered.len();
             let end = start + part.len();
             match count.checked_sub(1).and_then(|last| pieces.get_mut(last)) {
-                Some(Piece::Copied { end: last_end, .. }) => *last_end = end,
+                Some(IoPart::Copied { end: last_end, .. }) => *last_end = end,
                 _ => {
                     let Some(free) = pieces.get_mut(count) else { break };
-                    *free = Piece::Copied { start, end };
+                    *free = IoPart::Copied { start, end };
                     count += 1;
                 }
             }
@@ -257,8 +257,8 @@ fn gather<'a, R>(
     let mut slices = [IoSlice::new(&[]); PARTS_MAX];
     for (slice, piece) in slices.iter_mut().zip(pieces).take(count) {
         *slice = IoSlice::new(match piece {
-            Piece::Part(part) => part,
-            Piece::Copied { start, end } => gathered.get(start..end).unwrap_or_default(),
+            IoPart::Part(part) => part,
+            IoPart::Copied { start, end } => gathered.get(start..end).unwrap_or_default(),
         });
     }
     write(slices.get(..count).unwrap_or_default(), offered)

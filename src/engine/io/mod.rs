@@ -29,7 +29,7 @@ use crate::engine::process::{Favour, Process};
 use crate::engine::service::{ConnId, CoreId, Ending, GROUPS, Mail, Response, Terms, WebSocketUpgrade};
 use crate::engine::socket::Socket;
 use crate::limits::{CLOSE_TIME, DISCARD_TIME, RECEIVE_BYTES_FREE, TIMER_TICK_MS};
-use crate::ops::metrics::{CoreMetrics, Endpoint, Request, StatusClass};
+use crate::ops::metrics::{CoreMetrics, Endpoint, RequestLabels, StatusClass};
 use crate::wire::http1::response::{
     Field, ReplyTo, encode_interim_continue, encode_response, encode_switch_to_websocket,
 };
@@ -302,7 +302,7 @@ impl<M: Mail> Io<M> {
     /// Counts an answer under its terms. Returns the fields that it bears by them.
     pub(in crate::engine) fn answered<'a>(&self, terms: Option<&'a Terms>, status: u16) -> &'a [Field] {
         let endpoint = terms.map_or(Endpoint::Other, |terms| terms.endpoint);
-        self.metrics.requests.increment(Request { endpoint, status: StatusClass::of(status) });
+        self.metrics.requests.increment(RequestLabels { endpoint, status: StatusClass::of(status) });
         terms.map_or(&[], |terms| &terms.fields)
     }
 

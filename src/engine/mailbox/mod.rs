@@ -88,8 +88,8 @@ impl Bell {
 pub(in crate::engine) struct Mailbox<M> {
     core: CoreId,
     bells: Arc<[Bell]>,
-    ingest: Lane<M>,
-    fanout: Lane<M>,
+    ingest: MailLane<M>,
+    fanout: MailLane<M>,
     /// Ingest mail that was not taken when its turn came, by group.
     aside: [VecDeque<(CoreId, Weighed<M>)>; GROUPS],
 }
@@ -105,13 +105,13 @@ pub(in crate::engine) enum Letter<M> {
 
 /// The next out of a lane, not counted off yet.
 #[derive(Debug)]
-enum Next<M> {
+enum NextMail<M> {
     Mail(CoreId, Weighed<M>),
     End,
 }
 
 #[derive(Debug)]
-struct Lane<M> {
+struct MailLane<M> {
     outgoing: Vec<Outgoing<M>>,
     incoming: Receiver<Bag<M>>,
     /// This core's end has been sent.
@@ -163,13 +163,13 @@ pub(in crate::engine) fn mailboxes<M: Mail>(
 }
 
 /// The senders into each core's lane, and the ends of each core.
-fn lanes<M>(cores: usize) -> (Senders<M>, Vec<Lane<M>>) {
+fn lanes<M>(cores: usize) -> (Senders<M>, Vec<MailLane<M>>) {
     let (senders, receivers): (Vec<_>, Vec<_>) = (0..cores).map(|_| unbounded()).unzip();
     let outgoing =
         || senders.iter().map(|channel| Outgoing { channel: channel.clone(), filling: Vec::new() }).collect();
     let lanes = receivers
         .into_iter()
-        .map(|incoming| Lane { outgoing: outgoing(), incoming, ended: false, open: None })
+        .map(|incoming| MailLane { outgoing: outgoing(), incoming, ended: false, open: None })
         .collect();
     (senders.into(), lanes)
 }
@@ -241,8 +241,8 @@ impl<M: Mail> Mailbox<M> {
         let mut bags = usize::MAX;
         loop {
             let (from, weighed) = match self.ingest.next(&mut bags)? {
-                Next::Mail(from, weighed) => (from, weighed),
-                Next::End => return Some(Letter::End),
+                NextMail::Mail(from, weighed) => (from, weighed),
+                NextMail::End => return Some(Letter::End),
             };
             let group = weighed.mail.group();
             let aside = &mut self.aside[group.index()];
@@ -271,8 +271,8 @@ impl<M: Mail> Mailbox<M> {
     /// The next of the fan-out lane, out of at most so many more bags.
     pub(in crate::engine) fn next_fanout(&mut self, bags: &mut usize) -> Option<Letter<M>> {
         match self.fanout.next(bags)? {
-            Next::End => Some(Letter::End),
-            Next::Mail(from, Weighed { mail, bytes }) => {
+            NextMail::End => Some(Letter::End),
+            NextMail::Mail(from, Weighed { mail, bytes }) => {
                 self.bell().fanout_bytes[mail.group().index()].fetch_sub(bytes, Ordering::Relaxed);
                 Some(Letter::Mail(from, mail))
             }
@@ -331,7 +331,7 @@ impl<M> Drop for Mailbox<M> {
     }
 }
 
-impl<M> Lane<M> {
+impl<M> MailLane<M> {
     fn fill(&mut self, to: CoreId, mail: Weighed<M>) {
         if let Some(outgoing) = self.outgoing.get_mut(usize::from(to.0)) {
             outgoing.filling.push(mail);
@@ -347,18 +347,18 @@ impl<M> Lane<M> {
     }
 
     /// The next, out of at most so many more bags.
-    fn next(&mut self, bags: &mut usize) -> Option<Next<M>> {
+    fn next(&mut self, bags: &mut usize) -> Option<NextMail<M>> {
         loop {
             if let Some((from, bag)) = &mut self.open {
                 if let Some(weighed) = bag.next() {
-                    return Some(Next::Mail(*from, weighed));
+                    return Some(NextMail::Mail(*from, weighed));
                 }
                 self.open = None;
             }
             *bags = bags.checked_sub(1)?;
             match self.incoming.try_recv().ok()? {
                 Bag::Mail(from, bag) => self.open = Some((from, bag.into_iter())),
-                Bag::End => return Some(Next::End),
+                Bag::End => return Some(NextMail::End),
             }
         }
     }

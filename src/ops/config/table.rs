@@ -4,7 +4,8 @@
 //! the help. Values are taken as text: what they may be is told in the same words for a flag and for a variable. Every
 //! flag takes exactly one value, and the last of a repeated one counts.
 //!
-//! Invariant: a row of [`Kind::Memory`] stands behind those its least value is made of, or these are no such rows.
+//! Invariant: a row of [`SettingKind::Memory`] stands behind those its least value is made of, or these are no such
+//! rows.
 
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -30,7 +31,7 @@ const LARGEST: fn(&Limits, usize) -> usize = |limits, _| limits.body_bytes_max +
 const LARGEST_WHY: &str = "AEP_MAX_BODY and 65536 of framing";
 
 /// A setting.
-pub(super) struct Row {
+pub(super) struct SettingRow {
     /// Without its dashes.
     pub(super) flag: &'static str,
     /// The chapter of the help.
@@ -39,276 +40,283 @@ pub(super) struct Row {
     help: &'static str,
     /// The default in words; none where it is that of [`Limits`].
     default: Option<&'static str>,
-    kind: Kind,
+    kind: SettingKind,
 }
 
 /// A bound's place.
-type Bound<T> = fn(&mut Limits) -> &mut T;
+type LimitField<T> = fn(&mut Limits) -> &mut T;
 
 /// How a setting is read.
-enum Kind {
+enum SettingKind {
     /// By `config.rs`; what stands for its value in the help.
     Own(&'static str),
     /// 1 to `most`.
-    Count { bound: Bound<usize>, most: usize },
+    Count { bound: LimitField<usize>, most: usize },
     /// A count that is like another one unless it is set.
-    CountLike { bound: Bound<usize>, other: fn(&Limits) -> usize },
+    CountLike { bound: LimitField<usize>, other: fn(&Limits) -> usize },
     /// 1 to `most` bytes.
-    Bytes { bound: Bound<usize>, most: usize },
+    Bytes { bound: LimitField<usize>, most: usize },
     /// Bytes that count toward the memory, at least what other bounds and the number of cores ask for. By default such
     /// a share of its default as fits the memory.
-    Memory { bound: Bound<usize>, least: fn(&Limits, usize) -> usize, why: &'static str },
+    Memory { bound: LimitField<usize>, least: fn(&Limits, usize) -> usize, why: &'static str },
     /// Seconds within that range.
-    Seconds { bound: Bound<Duration>, range: [Duration; 2] },
+    Seconds { bound: LimitField<Duration>, range: [Duration; 2] },
 }
 
 /// Every setting but `AEP_TOKEN`, which has no flag.
-pub(super) const TABLE: &[Row] = &[
-    Row {
+pub(super) const TABLE: &[SettingRow] = &[
+    SettingRow {
         flag: "host",
         chapter: "Listening",
         help: "Address to bind: IPv4, IPv6 or localhost",
         default: Some("default 127.0.0.1"),
-        kind: Kind::Own("ADDRESS"),
+        kind: SettingKind::Own("ADDRESS"),
     },
-    Row {
+    SettingRow {
         flag: "port",
         chapter: "Listening",
         help: "Port to bind, 0 for any free one",
         default: Some("default 8787"),
-        kind: Kind::Own("PORT"),
+        kind: SettingKind::Own("PORT"),
     },
-    Row {
+    SettingRow {
         flag: "cores",
         chapter: "Listening",
         help: "Event loops, one thread each, 1 to 64",
         default: Some("default: the machine's processors"),
-        kind: Kind::Own("COUNT"),
+        kind: SettingKind::Own("COUNT"),
     },
-    Row {
+    SettingRow {
         flag: "max-connections",
         chapter: "Listening",
         help: "Connections at once; one more is answered 503",
         default: Some(
             "default: 100000, or what the limit of open files leaves beside 64 for the process and 16 for each core",
         ),
-        kind: Kind::Count { bound: |limits| &mut limits.connections_max, most: limits::CONNECTIONS_MAX },
+        kind: SettingKind::Count { bound: |limits| &mut limits.connections_max, most: limits::CONNECTIONS_MAX },
     },
-    Row {
+    SettingRow {
         flag: "token-file",
         chapter: "Access",
         help: "File holding the bearer token, which may end in one line end",
         default: Some("default: AEP_TOKEN; without either, everybody may publish and read, and control is refused"),
-        kind: Kind::Own("PATH"),
+        kind: SettingKind::Own("PATH"),
     },
-    Row {
+    SettingRow {
         flag: "origins",
         chapter: "Access",
         help: "Browser origins that may use the relay: *, or a list separated by commas, each scheme://host or scheme://host:port",
         default: Some("default *"),
-        kind: Kind::Own("ORIGINS"),
+        kind: SettingKind::Own("ORIGINS"),
     },
-    Row {
+    SettingRow {
         flag: "hosts",
         chapter: "Access",
         help: "Hosts that requests may be for, against DNS rebinding: names or addresses without port, separated by commas; the address bound is one of them anyway, any other Host is answered 421",
         default: Some("default: no check"),
-        kind: Kind::Own("HOSTS"),
+        kind: SettingKind::Own("HOSTS"),
     },
-    Row {
+    SettingRow {
         flag: "buffer",
         chapter: "Replay",
         help: "Events kept per session; the lowest position leaves first",
         default: None,
-        kind: Kind::Count { bound: |limits| &mut limits.buffer_events_max, most: COUNT_MAX },
+        kind: SettingKind::Count { bound: |limits| &mut limits.buffer_events_max, most: COUNT_MAX },
     },
-    Row {
+    SettingRow {
         flag: "max-sessions",
         chapter: "Replay",
         help: "Sessions kept; the least recently written is evicted",
         default: None,
-        kind: Kind::Count { bound: |limits| &mut limits.sessions_max, most: COUNT_MAX },
+        kind: SettingKind::Count { bound: |limits| &mut limits.sessions_max, most: COUNT_MAX },
     },
-    Row {
+    SettingRow {
         flag: "buffer-bytes",
         chapter: "Replay",
         help: "Memory of all replay buffers together; at least four times --max-body for each core, to which the default grows",
         default: None,
-        kind: Kind::Memory {
+        kind: SettingKind::Memory {
             bound: |limits| &mut limits.replay_bytes_max,
             least: |limits, cores| Limits::replay_bytes_min(cores, limits.body_bytes_max),
             why: "four times AEP_MAX_BODY for each core",
         },
     },
-    Row {
+    SettingRow {
         flag: "max-from",
         chapter: "Replay",
         help: "Resume positions in one subscription",
         default: Some("default: --max-sessions"),
-        kind: Kind::CountLike { bound: |limits| &mut limits.from_positions_max, other: |limits| limits.sessions_max },
+        kind: SettingKind::CountLike {
+            bound: |limits| &mut limits.from_positions_max,
+            other: |limits| limits.sessions_max,
+        },
     },
-    Row {
+    SettingRow {
         flag: "max-body",
         chapter: "Requests",
         help: "One POST body or one WebSocket message, at most 1 GiB",
         default: None,
-        kind: Kind::Bytes { bound: |limits| &mut limits.body_bytes_max, most: limits::MESSAGE_BYTES_MAX },
+        kind: SettingKind::Bytes { bound: |limits| &mut limits.body_bytes_max, most: limits::MESSAGE_BYTES_MAX },
     },
-    Row {
+    SettingRow {
         flag: "max-batch",
         chapter: "Requests",
         help: "Events in one NDJSON batch",
         default: None,
-        kind: Kind::Count { bound: |limits| &mut limits.batch_events_max, most: COUNT_MAX },
+        kind: SettingKind::Count { bound: |limits| &mut limits.batch_events_max, most: COUNT_MAX },
     },
-    Row {
+    SettingRow {
         flag: "head-bytes",
         chapter: "Requests",
         help: "A request's head; over it 431 or 414",
         default: None,
-        kind: Kind::Bytes { bound: |limits| &mut limits.head_bytes_max, most: HEAD_BYTES_MAX },
+        kind: SettingKind::Bytes { bound: |limits| &mut limits.head_bytes_max, most: HEAD_BYTES_MAX },
     },
-    Row {
+    SettingRow {
         flag: "head-time",
         chapter: "Requests",
         help: "From a request's first byte to the end of its head; over it 408",
         default: None,
-        kind: Kind::Seconds { bound: |limits| &mut limits.head_time, range: TIMES },
+        kind: SettingKind::Seconds { bound: |limits| &mut limits.head_time, range: TIMES },
     },
-    Row {
+    SettingRow {
         flag: "body-time",
         chapter: "Requests",
         help: "For a body or WebSocket message, which then must keep 1 KiB/s over ten seconds; else 408 or 1008",
         default: None,
-        kind: Kind::Seconds { bound: |limits| &mut limits.body_time, range: TIMES },
+        kind: SettingKind::Seconds { bound: |limits| &mut limits.body_time, range: TIMES },
     },
-    Row {
+    SettingRow {
         flag: "idle-time",
         chapter: "Requests",
         help: "A kept-alive connection without a request is closed after this",
         default: None,
-        kind: Kind::Seconds { bound: |limits| &mut limits.keep_alive_time, range: TIMES },
+        kind: SettingKind::Seconds { bound: |limits| &mut limits.keep_alive_time, range: TIMES },
     },
-    Row {
+    SettingRow {
         flag: "heartbeat",
         chapter: "Streams and WebSockets",
         help: "Silence on an event stream after which a comment goes out, 1 to 25",
         default: None,
-        kind: Kind::Seconds { bound: |limits| &mut limits.heartbeat_interval, range: HEARTBEATS },
+        kind: SettingKind::Seconds { bound: |limits| &mut limits.heartbeat_interval, range: HEARTBEATS },
     },
-    Row {
+    SettingRow {
         flag: "hello-time",
         chapter: "Streams and WebSockets",
         help: "From a WebSocket's upgrade to its hello",
         default: None,
-        kind: Kind::Seconds { bound: |limits| &mut limits.hello_time, range: TIMES },
+        kind: SettingKind::Seconds { bound: |limits| &mut limits.hello_time, range: TIMES },
     },
-    Row {
+    SettingRow {
         flag: "hello-bytes",
         chapter: "Streams and WebSockets",
         help: "A hello",
         default: None,
-        kind: Kind::Bytes { bound: |limits| &mut limits.hello_bytes_max, most: HEAD_BYTES_MAX },
+        kind: SettingKind::Bytes { bound: |limits| &mut limits.hello_bytes_max, most: HEAD_BYTES_MAX },
     },
-    Row {
+    SettingRow {
         flag: "max-subscriptions",
         chapter: "Streams and WebSockets",
         help: "Subscriptions of one WebSocket",
         default: None,
-        kind: Kind::Count { bound: |limits| &mut limits.subscriptions_per_connection_max, most: COUNT_MAX },
+        kind: SettingKind::Count { bound: |limits| &mut limits.subscriptions_per_connection_max, most: COUNT_MAX },
     },
-    Row {
+    SettingRow {
         flag: "max-claims",
         chapter: "Streams and WebSockets",
         help: "Sessions one WebSocket claims; over it the oldest claim lapses",
         default: None,
-        kind: Kind::Count { bound: |limits| &mut limits.claims_per_connection_max, most: COUNT_MAX },
+        kind: SettingKind::Count { bound: |limits| &mut limits.claims_per_connection_max, most: COUNT_MAX },
     },
-    Row {
+    SettingRow {
         flag: "max-scalars",
         chapter: "Streams and WebSockets",
         help: "Scalars in one filter",
         default: None,
-        kind: Kind::Count { bound: |limits| &mut limits.filter_scalars_max, most: COUNT_MAX },
+        kind: SettingKind::Count { bound: |limits| &mut limits.filter_scalars_max, most: COUNT_MAX },
     },
-    Row {
+    SettingRow {
         flag: "memory",
         chapter: "Memory",
         help: "All of the following together: those that are not set, --buffer-bytes, --max-body and --max-connections are made smaller until the sum fits",
         default: Some("default: three quarters of what control group, ulimit -v and machine allow"),
-        kind: Kind::Own("BYTES"),
+        kind: SettingKind::Own("BYTES"),
     },
-    Row {
+    SettingRow {
         flag: "queue-bytes",
         chapter: "Memory",
         help: "What may wait for one connection, at least --max-body and 64 KiB of framing; beyond it the connection is a slow consumer",
         default: Some("default: that least"),
-        kind: Kind::Memory { bound: |limits| &mut limits.write_queue_bytes_max, least: LARGEST, why: LARGEST_WHY },
+        kind: SettingKind::Memory {
+            bound: |limits| &mut limits.write_queue_bytes_max,
+            least: LARGEST,
+            why: LARGEST_WHY,
+        },
     },
-    Row {
+    SettingRow {
         flag: "backlog-bytes",
         chapter: "Memory",
         help: "What waits for slow consumers, all together; beyond it the largest backlog is cut first",
         default: None,
-        kind: Kind::Memory {
+        kind: SettingKind::Memory {
             bound: |limits| &mut limits.backlog_bytes_max,
             least: |limits, _| limits.write_queue_bytes_max,
             why: "AEP_QUEUE_BYTES",
         },
     },
-    Row {
+    SettingRow {
         flag: "delivery-bytes",
         chapter: "Memory",
         help: "Events being delivered, for each core",
         default: None,
-        kind: Kind::Memory { bound: |limits| &mut limits.delivery_bytes_max, least: LARGEST, why: LARGEST_WHY },
+        kind: SettingKind::Memory { bound: |limits| &mut limits.delivery_bytes_max, least: LARGEST, why: LARGEST_WHY },
     },
-    Row {
+    SettingRow {
         flag: "receive-bytes",
         chapter: "Memory",
         help: "Requests and messages being received, all together; beyond it senders wait, then 503 or 1013",
         default: None,
-        kind: Kind::Memory {
+        kind: SettingKind::Memory {
             bound: |limits| &mut limits.receiving_bytes_max,
             least: |limits, _| limits.body_bytes_max,
             why: "AEP_MAX_BODY",
         },
     },
-    Row {
+    SettingRow {
         flag: "subscription-bytes",
         chapter: "Memory",
         help: "What all connections say of themselves, subscribe to and claim, as it lies in memory; beyond it large hellos and subscriptions are refused and claims lapse",
         default: None,
-        kind: Kind::Memory {
+        kind: SettingKind::Memory {
             bound: |limits| &mut limits.remembered_bytes_max,
             least: |limits, _| limits.body_bytes_max,
             why: "AEP_MAX_BODY",
         },
     },
-    Row {
+    SettingRow {
         flag: "drain-time",
         chapter: "Operation",
         help: "How long a drain may take before the process exits 1",
         default: None,
-        kind: Kind::Seconds { bound: |limits| &mut limits.drain_time, range: TIMES },
+        kind: SettingKind::Seconds { bound: |limits| &mut limits.drain_time, range: TIMES },
     },
-    Row {
+    SettingRow {
         flag: "metrics",
         chapter: "Operation",
         help: "Whether GET /metrics is served, on or off",
         default: Some("default on"),
-        kind: Kind::Own("ON|OFF"),
+        kind: SettingKind::Own("ON|OFF"),
     },
-    Row {
+    SettingRow {
         flag: "log",
         chapter: "Operation",
         help: "What is logged: a level, or filter directives",
         default: Some("default info"),
-        kind: Kind::Own("FILTER"),
+        kind: SettingKind::Own("FILTER"),
     },
 ];
 
-impl Row {
+impl SettingRow {
     /// Its environment variable.
     pub(super) fn variable(&self) -> String {
         variable_of(self.flag)
@@ -317,10 +325,10 @@ impl Row {
     /// What stands for its value in the help.
     fn placeholder(&self) -> &'static str {
         match self.kind {
-            Kind::Own(placeholder) => placeholder,
-            Kind::Count { .. } | Kind::CountLike { .. } => "COUNT",
-            Kind::Bytes { .. } | Kind::Memory { .. } => "BYTES",
-            Kind::Seconds { .. } => "SECONDS",
+            SettingKind::Own(placeholder) => placeholder,
+            SettingKind::Count { .. } | SettingKind::CountLike { .. } => "COUNT",
+            SettingKind::Bytes { .. } | SettingKind::Memory { .. } => "BYTES",
+            SettingKind::Seconds { .. } => "SECONDS",
         }
     }
 
@@ -329,10 +337,10 @@ impl Row {
         let mut limits = Limits::default();
         let value = match self.kind {
             _ if self.default.is_some() => return self.default.unwrap_or_default().to_owned(),
-            Kind::Own(_) => String::new(),
-            Kind::Count { bound, .. } | Kind::CountLike { bound, .. } => bound(&mut limits).to_string(),
-            Kind::Bytes { bound, .. } | Kind::Memory { bound, .. } => in_units(*bound(&mut limits)),
-            Kind::Seconds { bound, .. } => bound(&mut limits).as_secs_f64().to_string(),
+            SettingKind::Own(_) => String::new(),
+            SettingKind::Count { bound, .. } | SettingKind::CountLike { bound, .. } => bound(&mut limits).to_string(),
+            SettingKind::Bytes { bound, .. } | SettingKind::Memory { bound, .. } => in_units(*bound(&mut limits)),
+            SettingKind::Seconds { bound, .. } => bound(&mut limits).as_secs_f64().to_string(),
         };
         format!("default {value}")
     }
@@ -365,7 +373,7 @@ pub(super) fn command() -> Command {
         .args_override_self(true)
         .max_term_width(100)
         .after_help(AFTER_HELP)
-        .args(TABLE.iter().map(Row::argument))
+        .args(TABLE.iter().map(SettingRow::argument))
 }
 
 const AFTER_HELP: &str = "Every setting can be given as a flag or as the environment variable in brackets; the flag wins, and \
@@ -377,11 +385,11 @@ const AFTER_HELP: &str = "Every setting can be given as a flag or as the environ
 
 /// The command line as written; nothing here is checked yet.
 #[derive(Debug, Clone, Default)]
-pub struct Written {
+pub struct CommandLine {
     flags: HashMap<&'static str, String>,
 }
 
-impl Written {
+impl CommandLine {
     /// What the arguments say, the first of which is the program's name.
     ///
     /// # Errors
@@ -398,9 +406,9 @@ impl Written {
     }
 }
 
-/// Resolves every bound of the table. `limits` has the defaults; those of [`Kind::Memory`] are scaled by `scaled`.
-/// Where one depends on others, its default follows them, and a value that breaks the relation is refused with the
-/// reason.
+/// Resolves every bound of the table. `limits` has the defaults; those of [`SettingKind::Memory`] are scaled by
+/// `scaled`. Where one depends on others, its default follows them, and a value that breaks the relation is refused
+/// with the reason.
 pub(super) fn resolve_bounds(
     settings: &Settings<'_>,
     mut limits: Limits,
@@ -409,16 +417,16 @@ pub(super) fn resolve_bounds(
 ) -> Result<Limits, ConfigError> {
     for row in TABLE {
         match row.kind {
-            Kind::Own(_) | Kind::CountLike { .. } | Kind::Memory { .. } => {}
-            Kind::Count { bound, most } => {
+            SettingKind::Own(_) | SettingKind::CountLike { .. } | SettingKind::Memory { .. } => {}
+            SettingKind::Count { bound, most } => {
                 let bound = bound(&mut limits);
                 *bound = settings.count(row.flag, *bound, 1..=most)?;
             }
-            Kind::Bytes { bound, most } => {
+            SettingKind::Bytes { bound, most } => {
                 let bound = bound(&mut limits);
                 *bound = settings.bytes(row.flag, *bound, 1..=most, "")?;
             }
-            Kind::Seconds { bound, range } => {
+            SettingKind::Seconds { bound, range } => {
                 let bound = bound(&mut limits);
                 *bound = settings.seconds(row.flag, *bound, range)?;
             }
@@ -426,12 +434,15 @@ pub(super) fn resolve_bounds(
     }
     for row in TABLE {
         match row.kind {
-            Kind::Own(_) | Kind::Count { .. } | Kind::Bytes { .. } | Kind::Seconds { .. } => {}
-            Kind::CountLike { bound, other } => {
+            SettingKind::Own(_)
+            | SettingKind::Count { .. }
+            | SettingKind::Bytes { .. }
+            | SettingKind::Seconds { .. } => {}
+            SettingKind::CountLike { bound, other } => {
                 let default = other(&limits);
                 *bound(&mut limits) = settings.count(row.flag, default, 1..=COUNT_MAX)?;
             }
-            Kind::Memory { bound, least, why } => {
+            SettingKind::Memory { bound, least, why } => {
                 let least = least(&limits, cores);
                 let bound = bound(&mut limits);
                 *bound = settings.bytes(row.flag, scaled(*bound).max(least), least..=BYTES_MAX, why)?;

@@ -10,7 +10,7 @@ use crate::limits::FRAMING_BYTES;
 const MACHINE: Machine = Machine { cores: 2, descriptors: 20_000, memory: 64 << 30 };
 
 fn resolve_with(arguments: &[&str], environment: &[(&str, &str)]) -> Result<Config, ConfigError> {
-    let raw = Written::parse(["aep-relay"].iter().chain(arguments)).unwrap();
+    let raw = CommandLine::parse(["aep-relay"].iter().chain(arguments)).unwrap();
     let environment: HashMap<_, _> = environment.iter().copied().collect();
     Config::resolve(&raw, &|name| environment.get(name).map(|value| OsString::from(*value)), MACHINE)
 }
@@ -290,7 +290,7 @@ fn bounds_that_are_set_stay_and_the_others_make_way() {
 #[test]
 fn the_memory_is_three_quarters_of_the_machine_s_unless_set() {
     let small = Machine { memory: 400 << 20, ..MACHINE };
-    let config = Config::resolve(&Written::default(), &|_| None, small).unwrap();
+    let config = Config::resolve(&CommandLine::default(), &|_| None, small).unwrap();
     assert_eq!(config.memory, 300 << 20);
     assert!(config.budget().total_bytes() <= 300 << 20);
 }

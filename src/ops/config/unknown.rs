@@ -3,7 +3,7 @@
 //!
 //! The two are told apart by their distance from the settings there are. Only names are read here, never values.
 
-use super::table::{Row, TABLE};
+use super::table::{SettingRow, TABLE};
 
 /// Edits from a setting's name up to which a name counts as that setting misspelt.
 const EDITS_MAX: usize = 2;
@@ -20,7 +20,7 @@ pub(super) struct Unknown {
 impl Unknown {
     /// Those among the names of an environment.
     pub(super) fn among(names: impl IntoIterator<Item = String>) -> Self {
-        let mut settings: Vec<String> = TABLE.iter().map(Row::variable).collect();
+        let mut settings: Vec<String> = TABLE.iter().map(SettingRow::variable).collect();
         // It has no flag.
         settings.push("AEP_TOKEN".to_owned());
         let mut unknown = Self::default();

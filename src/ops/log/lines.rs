@@ -20,11 +20,11 @@ const ASK_AGAIN: Duration = Duration::from_millis(10);
 
 /// A stream's lines. Clones lead to the same stream, whose thread ends with the process.
 #[derive(Debug, Clone)]
-pub struct Lines(Arc<Shared>);
+pub struct Lines(Arc<SharedLines>);
 
 #[derive(Debug, Default)]
-struct Shared {
-    state: Mutex<State>,
+struct SharedLines {
+    state: Mutex<LinesState>,
     /// Something waits to be written.
     more: Condvar,
     /// Something was written.
@@ -32,7 +32,7 @@ struct Shared {
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct LinesState {
     /// Whole lines.
     waiting: Vec<u8>,
     /// Lines left out since the buffer was last taken.
@@ -91,16 +91,16 @@ impl Lines {
     }
 }
 
-impl State {
+impl LinesState {
     fn leave_out(&mut self, count: u64) {
         self.gap += count;
         self.left_out += count;
     }
 }
 
-impl Shared {
+impl SharedLines {
     /// The state is whole after every statement that changes it, whoever panicked meanwhile.
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, LinesState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -9,8 +9,8 @@ use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet, text};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
 
-use super::value::{BUCKETS, Kind};
-use super::{CoreMetrics, ROWS, Row, Sample};
+use super::value::{BUCKETS, MetricKind};
+use super::{CoreMetrics, MetricRow, ROWS, Sample};
 use crate::ops::log;
 
 /// Media type of the exposition.
@@ -50,17 +50,22 @@ impl Collector for Table {
     }
 }
 
-fn encode_row(encoder: &mut DescriptorEncoder<'_>, row: &Row, sets: &[Arc<CoreMetrics>], cores: usize) -> fmt::Result {
+fn encode_row(
+    encoder: &mut DescriptorEncoder<'_>,
+    row: &MetricRow,
+    sets: &[Arc<CoreMetrics>],
+    cores: usize,
+) -> fmt::Result {
     let Some(first) = sets.first() else { return Ok(()) };
     let kind = (row.value)(first).kind();
     let metric_type = match kind {
-        Kind::Counter => MetricType::Counter,
-        Kind::Gauge => MetricType::Gauge,
-        Kind::Histogram => MetricType::Histogram,
+        MetricKind::Counter => MetricType::Counter,
+        MetricKind::Gauge => MetricType::Gauge,
+        MetricKind::Histogram => MetricType::Histogram,
     };
     // A doc comment's text begins with a space.
     let mut metric = encoder.encode_descriptor(row.name, row.help.trim_start(), None, metric_type)?;
-    if kind == Kind::Histogram {
+    if kind == MetricKind::Histogram {
         let mut values: Vec<u64> = sum(row, sets).iter().map(|sample| sample.value).collect();
         let seconds = values.pop().unwrap_or(0) as f64 / 1e6;
         let ends = BUCKETS.into_iter().chain([f64::INFINITY]);
@@ -71,8 +76,8 @@ fn encode_row(encoder: &mut DescriptorEncoder<'_>, row: &Row, sets: &[Arc<CoreMe
         let labels = labels.iter().map(|(name, member)| (*name, member.as_str())).collect::<Vec<_>>();
         let mut metric = metric.encode_family(&labels)?;
         match kind {
-            Kind::Counter => metric.encode_counter::<NoLabelSet, u64, u64>(&value, None),
-            Kind::Gauge | Kind::Histogram => metric.encode_gauge(&value),
+            MetricKind::Counter => metric.encode_counter::<NoLabelSet, u64, u64>(&value, None),
+            MetricKind::Gauge | MetricKind::Histogram => metric.encode_gauge(&value),
         }
     };
     if row.name == BY_CORE {
@@ -92,7 +97,7 @@ fn encode_row(encoder: &mut DescriptorEncoder<'_>, row: &Row, sets: &[Arc<CoreMe
 }
 
 /// The row's samples, each added up over all sets.
-fn sum(row: &Row, sets: &[Arc<CoreMetrics>]) -> Vec<Sample> {
+fn sum(row: &MetricRow, sets: &[Arc<CoreMetrics>]) -> Vec<Sample> {
     let mut sets = sets.iter().map(|set| (row.value)(set).samples());
     let mut total = sets.next().unwrap_or_default();
     for samples in sets {

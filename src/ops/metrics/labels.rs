@@ -136,14 +136,14 @@ impl StatusClass {
 
 /// An endpoint and the class of its answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Request {
+pub struct RequestLabels {
     /// What it was for.
     pub endpoint: Endpoint,
     /// How it was answered.
     pub status: StatusClass,
 }
 
-impl Label for Request {
+impl Label for RequestLabels {
     fn members() -> impl Iterator<Item = Self> {
         Endpoint::members().flat_map(|endpoint| StatusClass::members().map(move |status| Self { endpoint, status }))
     }
@@ -218,7 +218,7 @@ mod tests {
         check::<Ending>();
         check::<Endpoint>();
         check::<StatusClass>();
-        check::<Request>();
+        check::<RequestLabels>();
         check::<RejectionCode>();
         check::<EvictionCause>();
         check::<CommandOutcome>();

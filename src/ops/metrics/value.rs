@@ -169,7 +169,7 @@ per_member_traits!(Counters, Gauges);
 
 /// What the samples of a value mean.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum MetricKind {
     /// It only rises.
     Counter,
     /// It rises and falls.
@@ -186,14 +186,14 @@ pub(super) struct Sample {
 }
 
 /// What the exposition asks of every value: always the same samples in the same order.
-pub(super) trait Value {
-    fn kind(&self) -> Kind;
+pub(super) trait MetricValue {
+    fn kind(&self) -> MetricKind;
     fn samples(&self) -> Vec<Sample>;
 }
 
-impl Value for Counter {
-    fn kind(&self) -> Kind {
-        Kind::Counter
+impl MetricValue for Counter {
+    fn kind(&self) -> MetricKind {
+        MetricKind::Counter
     }
 
     fn samples(&self) -> Vec<Sample> {
@@ -201,9 +201,9 @@ impl Value for Counter {
     }
 }
 
-impl Value for Gauge {
-    fn kind(&self) -> Kind {
-        Kind::Gauge
+impl MetricValue for Gauge {
+    fn kind(&self) -> MetricKind {
+        MetricKind::Gauge
     }
 
     fn samples(&self) -> Vec<Sample> {
@@ -211,9 +211,9 @@ impl Value for Gauge {
     }
 }
 
-impl Value for Histogram {
-    fn kind(&self) -> Kind {
-        Kind::Histogram
+impl MetricValue for Histogram {
+    fn kind(&self) -> MetricKind {
+        MetricKind::Histogram
     }
 
     fn samples(&self) -> Vec<Sample> {
@@ -222,9 +222,9 @@ impl Value for Histogram {
     }
 }
 
-impl<L: Label> Value for Counters<L> {
-    fn kind(&self) -> Kind {
-        Kind::Counter
+impl<L: Label> MetricValue for Counters<L> {
+    fn kind(&self) -> MetricKind {
+        MetricKind::Counter
     }
 
     fn samples(&self) -> Vec<Sample> {
@@ -232,9 +232,9 @@ impl<L: Label> Value for Counters<L> {
     }
 }
 
-impl<L: Label> Value for Gauges<L> {
-    fn kind(&self) -> Kind {
-        Kind::Gauge
+impl<L: Label> MetricValue for Gauges<L> {
+    fn kind(&self) -> MetricKind {
+        MetricKind::Gauge
     }
 
     fn samples(&self) -> Vec<Sample> {

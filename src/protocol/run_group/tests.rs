@@ -204,7 +204,7 @@ fn who_has_no_room_is_told_and_the_others_take_everything() {
     let behind = [(7, 'b', 1), (9, 'd', 0)];
     assert_eq!(
         settled.behind,
-        behind.map(|(slot, key, first)| Behind { member: Member { conn: conn(slot), key }, first })
+        behind.map(|(slot, key, first)| Behind { member: GroupMember { conn: conn(slot), key }, first })
     );
     assert_eq!(settled.queued, 7);
     assert_eq!(out.take(7), pushes([("aaa", 3)]), "nothing behind what has no room, though it had");
@@ -227,7 +227,7 @@ fn a_piece_fills_as_much_of_a_queue_as_it_may() {
     let settled = group.settle(&mut out);
     assert_eq!(out.take(7), pushes([("aaa", 3), ("bbb", 6)]), "the second goes into the reserve");
     assert_eq!(out.take(8), pushes([]), "the first does not");
-    assert_eq!(settled.behind, [Behind { member: Member { conn: conn(8), key: 'b' }, first: 0 }]);
+    assert_eq!(settled.behind, [Behind { member: GroupMember { conn: conn(8), key: 'b' }, first: 0 }]);
     assert_eq!(settled.queued, 2);
 }
 

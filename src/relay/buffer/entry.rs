@@ -54,14 +54,14 @@ impl Entry {
 #[derive(Debug)]
 pub(super) enum Body {
     /// In one piece, among others.
-    Whole(Place),
+    Whole(RecordPlace),
     /// Over segments of its own, in their order.
     Spread(Box<[Segment]>),
 }
 
 /// The header of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct RecordPlace {
     /// Index of its segment in the log.
     pub(super) segment: u32,
     /// Offset there, bytes.
@@ -70,5 +70,5 @@ pub(super) struct Place {
 
 impl Body {
     /// The body of no record: what an entry has that is not in use.
-    pub(super) const VACANT: Self = Self::Whole(Place { segment: u32::MAX, at: 0 });
+    pub(super) const VACANT: Self = Self::Whole(RecordPlace { segment: u32::MAX, at: 0 });
 }

@@ -11,10 +11,10 @@
 const EMPTY: u32 = u32::MAX;
 
 /// Bytes of a bucket.
-pub(super) const BUCKET_BYTES: usize = size_of::<Bucket>();
+pub(super) const BUCKET_BYTES: usize = size_of::<FingerprintBucket>();
 
 #[derive(Debug, Clone, Copy)]
-struct Bucket {
+struct FingerprintBucket {
     tag: u32,
     id: u32,
 }
@@ -22,7 +22,7 @@ struct Bucket {
 /// Fingerprint → entry id.
 #[derive(Debug, Default)]
 pub(super) struct Fingerprints {
-    buckets: Box<[Bucket]>,
+    buckets: Box<[FingerprintBucket]>,
 }
 
 /// Buckets for this many entries: at most three of four are taken.
@@ -34,7 +34,7 @@ impl Fingerprints {
     /// Makes a table of `buckets` buckets, which is a power of two, out of this one.
     pub(super) fn rehash(&mut self, buckets: usize) {
         debug_assert!(buckets.is_power_of_two());
-        let empty = vec![Bucket { tag: 0, id: EMPTY }; buckets].into_boxed_slice();
+        let empty = vec![FingerprintBucket { tag: 0, id: EMPTY }; buckets].into_boxed_slice();
         for bucket in std::mem::replace(&mut self.buckets, empty) {
             if bucket.id != EMPTY {
                 self.place(bucket);
@@ -52,7 +52,7 @@ impl Fingerprints {
 
     /// Adds an entry that is not in it. A bucket must be left.
     pub(super) fn insert(&mut self, fingerprint: u128, id: u32) {
-        self.place(Bucket { tag: tag(fingerprint), id });
+        self.place(FingerprintBucket { tag: tag(fingerprint), id });
     }
 
     /// Removes an entry.
@@ -82,7 +82,7 @@ impl Fingerprints {
         all.take_while(|&at| self.buckets[at].id != EMPTY)
     }
 
-    fn place(&mut self, bucket: Bucket) {
+    fn place(&mut self, bucket: FingerprintBucket) {
         let mut at = self.home(bucket.tag);
         while self.buckets[at].id != EMPTY {
             at = self.step(at);

@@ -19,7 +19,7 @@
 //!
 //! The descriptors (at most 24 bytes per segment) are not charged to the arena's budget.
 
-use super::entry::{Body, Entry, Place};
+use super::entry::{Body, Entry, RecordPlace};
 use crate::base::segment_pool::{CHUNK_BYTES, NoRoom, Segment, SegmentClass, SegmentPool};
 
 /// Entry id and length, little-endian.
@@ -96,7 +96,7 @@ impl RecordLog {
         tail.used += need as u32;
         tail.live += need as u32;
         self.live += need;
-        Ok(Body::Whole(Place { segment: index, at: at as u16 }))
+        Ok(Body::Whole(RecordPlace { segment: index, at: at as u16 }))
     }
 
     /// Lets a record of `len` bytes go. Its entry must not be live any more: see [`Entry::VACANT`].
@@ -376,7 +376,7 @@ fn live_records(pool: &SegmentPool, segment: &LogSegment, entries: &[Entry], ind
     let mut at = 0;
     while at < segment.used as usize {
         let (id, len) = header(bytes, at);
-        let place = Place { segment: index, at: at as u16 };
+        let place = RecordPlace { segment: index, at: at as u16 };
         if entries.get(id as usize).is_some_and(|entry| matches!(entry.body, Body::Whole(own) if own == place)) {
             records.push((at, HEADER_BYTES + len));
         }
@@ -389,7 +389,7 @@ fn live_records(pool: &SegmentPool, segment: &LogSegment, entries: &[Entry], ind
 fn relocate(pool: &SegmentPool, segment: &Segment, at: u32, entries: &mut [Entry], index: u32) {
     let (id, _) = header(pool.bytes(segment), at as usize);
     if let Some(entry) = entries.get_mut(id as usize) {
-        entry.body = Body::Whole(Place { segment: index, at: at as u16 });
+        entry.body = Body::Whole(RecordPlace { segment: index, at: at as u16 });
     }
 }
 

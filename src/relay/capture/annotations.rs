@@ -10,7 +10,7 @@ use crate::relay::event::Capture;
 
 /// A field whose level is above `metadata`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Field {
+pub struct AnnotatedField {
     /// Where it stands in `data`.
     pub path: &'static str,
     /// The lowest level at which it passes as it is.
@@ -32,21 +32,21 @@ pub enum Below {
     Values,
 }
 
-const fn redacted(path: &'static str) -> Field {
-    Field { path, minimum: Capture::Redacted, below: Below::Removed }
+const fn redacted(path: &'static str) -> AnnotatedField {
+    AnnotatedField { path, minimum: Capture::Redacted, below: Below::Removed }
 }
 
-const fn full(path: &'static str) -> Field {
-    Field { path, minimum: Capture::Full, below: Below::Removed }
+const fn full(path: &'static str) -> AnnotatedField {
+    AnnotatedField { path, minimum: Capture::Full, below: Below::Removed }
 }
 
-const fn lowered(path: &'static str, below: Below) -> Field {
-    Field { path, minimum: Capture::Redacted, below }
+const fn lowered(path: &'static str, below: Below) -> AnnotatedField {
+    AnnotatedField { path, minimum: Capture::Redacted, below }
 }
 
 /// The fields of a type above `metadata`; nothing for a type without registered annotations.
 #[must_use]
-pub fn fields(kind: &str) -> Option<&'static [Field]> {
+pub fn fields(kind: &str) -> Option<&'static [AnnotatedField]> {
     let at = TYPES.binary_search_by(|(registered, _)| (*registered).cmp(kind)).ok()?;
     TYPES.get(at).map(|(_, fields)| *fields)
 }
@@ -56,7 +56,7 @@ pub fn registered_types() -> impl Iterator<Item = &'static str> {
     TYPES.iter().map(|(kind, _)| *kind)
 }
 
-static TYPES: &[(&str, &[Field])] = &[
+static TYPES: &[(&str, &[AnnotatedField])] = &[
     ("agent.health", &[redacted("detail")]),
     ("agent.heartbeat", &[]),
     ("agent.idle", &[]),

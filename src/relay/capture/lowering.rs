@@ -8,9 +8,9 @@
 //!
 //! Invariant: what is written does not depend on where the walk stopped.
 
-use super::annotations::{Below, Field, fields};
-use super::payload::{Verdict, name, prompt, scalar_text, verdict};
-use super::splice::{Container, Part, PartSpan, copy};
+use super::annotations::{AnnotatedField, Below, fields};
+use super::payload::{FieldVerdict, name, prompt, scalar_text, verdict};
+use super::splice::{Container, PartSpan, SplicePart, copy};
 use crate::relay::event::{Capture, Event};
 use crate::wire::json::{self, Kind, ValueWalk};
 
@@ -21,24 +21,24 @@ const PART_COST: usize = 16;
 #[derive(Debug)]
 pub struct Lowering {
     level: Capture,
-    fields: Option<&'static [Field]>,
-    stack: Vec<Level>,
+    fields: Option<&'static [AnnotatedField]>,
+    stack: Vec<DepthLevel>,
     /// The part whose value is being walked.
     walking: Option<Walking>,
 }
 
 /// A container being written.
 #[derive(Debug)]
-struct Level {
+struct DepthLevel {
     container: Container,
-    rule: Rule,
+    rule: FieldRule,
     /// Of the envelope: whether it has said its capture level. Of an object: whether its sentence or label is written.
     has_written: bool,
 }
 
 /// What a container's parts are judged by.
 #[derive(Debug, Clone, Copy)]
-enum Rule {
+enum FieldRule {
     Envelope,
     /// An object of the payload whose members' joined names begin so.
     Object(&'static str),
@@ -71,9 +71,9 @@ enum Fate {
 }
 
 /// What a part was found to be.
-enum Found {
+enum FoundMember {
     Walk(Fate),
-    Inside(Rule),
+    Inside(FieldRule),
     Seek(Below),
 }
 
@@ -83,7 +83,7 @@ impl Lowering {
     pub fn begin(event: &Event<'_>, level: Capture, out: &mut Vec<u8>) -> Self {
         let fields = if level == Capture::None { None } else { fields(event.kind()) };
         let container = Container::open(event.raw_text(), 0, out);
-        let envelope = Level { container, rule: Rule::Envelope, has_written: false };
+        let envelope = DepthLevel { container, rule: FieldRule::Envelope, has_written: false };
         Self { level, fields, stack: vec![envelope], walking: None }
     }
 
@@ -126,7 +126,7 @@ impl Lowering {
         let Some(level) = self.stack.last_mut() else { return };
         let Some(part) = level.container.next_part(text) else { return self.close(event, out) };
         match Self::found(self.level, self.fields, level, &part) {
-            Found::Walk(fate) => {
+            FoundMember::Walk(fate) => {
                 match fate {
                     Fate::Keep(_) => {
                         level.container.part(out);
@@ -141,62 +141,71 @@ impl Lowering {
                 }
                 self.walking = Some(Walking { walk: ValueWalk::from(part.span.value), fate });
             }
-            Found::Inside(rule) => {
+            FoundMember::Inside(rule) => {
                 let out = level.container.part(out);
                 copy(text, part.span.from, part.span.value, out);
                 let container = Container::open(text, part.span.value, out);
-                self.stack.push(Level { container, rule, has_written: false });
+                self.stack.push(DepthLevel { container, rule, has_written: false });
             }
-            Found::Seek(wanted) => {
+            FoundMember::Seek(wanted) => {
                 level.has_written = true;
                 let container = Container::at(text, level.container.start);
-                let rule = Rule::Seek { wanted, found: None, part: part.span };
-                self.stack.push(Level { container, rule, has_written: false });
+                let rule = FieldRule::Seek { wanted, found: None, part: part.span };
+                self.stack.push(DepthLevel { container, rule, has_written: false });
             }
         }
     }
 
     /// What a part is to the container that it stands in.
-    fn found(lowered: Capture, fields: Option<&'static [Field]>, level: &mut Level, part: &Part<'_>) -> Found {
-        let keep = Found::Walk(Fate::Keep(part.span.from));
-        let leave_out = Found::Walk(Fate::LeaveOut);
+    fn found(
+        lowered: Capture,
+        fields: Option<&'static [AnnotatedField]>,
+        level: &mut DepthLevel,
+        part: &SplicePart<'_>,
+    ) -> FoundMember {
+        let keep = FoundMember::Walk(Fate::Keep(part.span.from));
+        let leave_out = FoundMember::Walk(Fate::LeaveOut);
         let is_value = matches!(part.kind, Kind::Number | Kind::True | Kind::False);
         let has_written = level.has_written;
         match &mut level.rule {
-            Rule::Envelope => match (&*name(part.name), fields) {
+            FieldRule::Envelope => match (&*name(part.name), fields) {
                 ("data", None) => leave_out,
-                ("data", Some(_)) => Found::Inside(Rule::Object("")),
+                ("data", Some(_)) => FoundMember::Inside(FieldRule::Object("")),
                 ("capture", _) => {
                     level.has_written = true;
-                    Found::Walk(Fate::Replaced)
+                    FoundMember::Walk(Fate::Replaced)
                 }
                 _ => keep,
             },
-            Rule::Array(at) if part.kind == Kind::Object => Found::Inside(Rule::Object(at)),
-            Rule::Array(_) => leave_out,
-            Rule::Values => {
+            FieldRule::Array(at) if part.kind == Kind::Object => FoundMember::Inside(FieldRule::Object(at)),
+            FieldRule::Array(_) => leave_out,
+            FieldRule::Values => {
                 if is_value {
                     keep
                 } else {
                     leave_out
                 }
             }
-            Rule::Seek { wanted, found, .. } => {
+            FieldRule::Seek { wanted, found, .. } => {
                 if name(part.name) == sought(*wanted) {
                     *found = Some(part.span.value);
                 }
                 leave_out
             }
-            Rule::Object(at) => match (verdict(fields.unwrap_or_default(), lowered, at, &name(part.name)), part.kind) {
-                (Verdict::Keep, _) => keep,
-                (Verdict::Entry, _) if is_value => keep,
-                (Verdict::Object(at), Kind::Object) => Found::Inside(Rule::Object(at)),
-                (Verdict::Array(at), Kind::Array) => Found::Inside(Rule::Array(at)),
-                (Verdict::Lower(Below::Values), Kind::Object) => Found::Inside(Rule::Values),
-                (Verdict::Lower(Below::Prompt), Kind::String) if !has_written => Found::Seek(Below::Prompt),
-                (Verdict::Lower(Below::Label), _) if !has_written => Found::Seek(Below::Label),
-                _ => leave_out,
-            },
+            FieldRule::Object(at) => {
+                match (verdict(fields.unwrap_or_default(), lowered, at, &name(part.name)), part.kind) {
+                    (FieldVerdict::Keep, _) => keep,
+                    (FieldVerdict::Entry, _) if is_value => keep,
+                    (FieldVerdict::Object(at), Kind::Object) => FoundMember::Inside(FieldRule::Object(at)),
+                    (FieldVerdict::Array(at), Kind::Array) => FoundMember::Inside(FieldRule::Array(at)),
+                    (FieldVerdict::Lower(Below::Values), Kind::Object) => FoundMember::Inside(FieldRule::Values),
+                    (FieldVerdict::Lower(Below::Prompt), Kind::String) if !has_written => {
+                        FoundMember::Seek(Below::Prompt)
+                    }
+                    (FieldVerdict::Lower(Below::Label), _) if !has_written => FoundMember::Seek(Below::Label),
+                    _ => leave_out,
+                }
+            }
         }
     }
 
@@ -205,8 +214,8 @@ impl Lowering {
         let text = event.raw_text();
         let Some(mut level) = self.stack.pop() else { return };
         match level.rule {
-            Rule::Seek { wanted, found, part } => self.replace(event, wanted, found, part, out),
-            Rule::Envelope => {
+            FieldRule::Seek { wanted, found, part } => self.replace(event, wanted, found, part, out),
+            FieldRule::Envelope => {
                 if !level.has_written {
                     let out = level.container.part(out);
                     out.extend_from_slice(b"\"capture\":");
@@ -214,7 +223,7 @@ impl Lowering {
                 }
                 level.container.close(text, out);
             }
-            Rule::Object(_) | Rule::Array(_) | Rule::Values => {
+            FieldRule::Object(_) | FieldRule::Array(_) | FieldRule::Values => {
                 let end = level.container.close(text, out);
                 if let Some(parent) = self.stack.last_mut() {
                     let separator = parent.container.step_behind(text, end);

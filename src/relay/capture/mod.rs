@@ -15,7 +15,7 @@ mod lowering;
 mod payload;
 mod splice;
 
-pub use annotations::{Below, Field, fields, registered_types};
+pub use annotations::{AnnotatedField, Below, fields, registered_types};
 pub use lowering::Lowering;
 
 use super::event::{Capture, Event};

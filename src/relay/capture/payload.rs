@@ -8,13 +8,13 @@
 
 use std::borrow::Cow;
 
-use super::annotations::{Below, Field};
+use super::annotations::{AnnotatedField, Below};
 use crate::relay::event::{Attribute, Capture, Event};
 use crate::wire::json::{self, Kind, Value};
 
 /// What becomes of a member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum FieldVerdict {
     Keep,
     Remove,
     /// It is a field that is replaced or thinned out.
@@ -28,7 +28,7 @@ pub(super) enum Verdict {
 }
 
 /// What becomes of the member called `name` where the joined names so far are `at`.
-pub(super) fn verdict(fields: &[Field], level: Capture, at: &str, name: &str) -> Verdict {
+pub(super) fn verdict(fields: &[AnnotatedField], level: Capture, at: &str, name: &str) -> FieldVerdict {
     for field in fields.iter().filter(|field| field.minimum > level) {
         let Some(rest) = field.path.strip_prefix(at) else { continue };
         // Nearly every member of a large payload is none of these.
@@ -40,20 +40,20 @@ pub(super) fn verdict(fields: &[Field], level: Capture, at: &str, name: &str) ->
                 return lowered(field.below, rest);
             }
             if let Some(at) = inside.strip_prefix("[].").and_then(|deeper| field.path.strip_suffix(deeper)) {
-                return Verdict::Array(at);
+                return FieldVerdict::Array(at);
             }
             if let Some(at) = inside.strip_prefix('.').and_then(|deeper| field.path.strip_suffix(deeper)) {
-                return Verdict::Object(at);
+                return FieldVerdict::Object(at);
             }
         } else if let Some(beneath) = name.strip_prefix(rest) {
             match field.below {
-                Below::Values if beneath.starts_with('.') => return Verdict::Entry,
-                _ if beneath.starts_with(['.', '[']) => return Verdict::Remove,
+                Below::Values if beneath.starts_with('.') => return FieldVerdict::Entry,
+                _ if beneath.starts_with(['.', '[']) => return FieldVerdict::Remove,
                 _ => {}
             }
         }
     }
-    Verdict::Keep
+    FieldVerdict::Keep
 }
 
 /// Writes the sentence that stands for a prompt beside this `kind`. One that is no text counts as missing.
@@ -66,11 +66,11 @@ pub(super) fn prompt(event: &Event<'_>, kind: Option<Value<'_>>, out: &mut Vec<u
 
 /// The verdict on a field itself, which its last names `rest` led to. A label whose name spells out the arrays it
 /// should lie in has no `id` of its own beside it.
-fn lowered(below: Below, rest: &str) -> Verdict {
+fn lowered(below: Below, rest: &str) -> FieldVerdict {
     match below {
-        Below::Removed => Verdict::Remove,
-        Below::Label if rest.contains(['.', '[']) => Verdict::Remove,
-        below => Verdict::Lower(below),
+        Below::Removed => FieldVerdict::Remove,
+        Below::Label if rest.contains(['.', '[']) => FieldVerdict::Remove,
+        below => FieldVerdict::Lower(below),
     }
 }
 

@@ -1,7 +1,7 @@
 //! Writing a JSON container again without some of its parts, every other byte as it was.
 //!
-//! A [`Part`] is what stands between two separators of a container: a member or an element with the white space around
-//! it. A container is its parts joined by commas, so leaving some out needs no care for theirs.
+//! A [`SplicePart`] is what stands between two separators of a container: a member or an element with the white space
+//! around it. A container is its parts joined by commas, so leaving some out needs no care for theirs.
 //!
 //! Whoever writes says what becomes of a part before its value is walked, and a container inside it is written on the
 //! same walk. So each byte is looked at once, however deep the parts lie that go: an event may be one of the largest
@@ -11,7 +11,7 @@ use crate::wire::json::{self, Kind};
 
 /// One part of a container.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Part<'a> {
+pub(super) struct SplicePart<'a> {
     /// A member's name as written; empty for an element.
     pub(super) name: &'a str,
     /// What its value is.
@@ -53,7 +53,7 @@ impl Container {
     }
 
     /// The next part; when its value has been walked, [`Self::step_behind`] is to follow.
-    pub(super) fn next_part<'a>(&mut self, text: &'a str) -> Option<Part<'a>> {
+    pub(super) fn next_part<'a>(&mut self, text: &'a str) -> Option<SplicePart<'a>> {
         let bytes = text.as_bytes();
         let from = self.at;
         let mut at = json::skip_white_space(bytes, from);
@@ -68,7 +68,7 @@ impl Container {
             let colon = json::skip_white_space(bytes, name_end);
             at = json::skip_white_space(bytes, colon + 1);
         }
-        Some(Part { name, kind: Kind::of(*bytes.get(at)?)?, span: PartSpan { from, value: at } })
+        Some(SplicePart { name, kind: Kind::of(*bytes.get(at)?)?, span: PartSpan { from, value: at } })
     }
 
     /// Goes on behind a value that ends at `end`; answers where the separator stands that follows it.

@@ -127,7 +127,7 @@ impl Parser {
 impl Judge {
     /// The event that this object is; its members are those of `members`.
     pub(super) fn read<'a>(&'a mut self, root: json::Value<'a>) -> Result<Event<'a>, EventFault> {
-        let mut reader = Reader {
+        let mut reader = AttributeReader {
             raw: root.text,
             origin: root.start,
             text: &mut self.text,
@@ -170,7 +170,7 @@ const EMPTY: EventMeta = EventMeta {
 
 /// The envelope's own members.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Core {
+enum CoreAttributes {
     Text(Attribute),
     Aep,
     Time,
@@ -182,7 +182,7 @@ enum Core {
     Data,
 }
 
-impl Core {
+impl CoreAttributes {
     fn named(name: &str) -> Option<Self> {
         Some(match name {
             "id" => Self::Text(Attribute::Id),
@@ -237,28 +237,28 @@ impl Core {
 }
 
 /// Without these there is no event.
-const REQUIRED: [Core; 6] = [
-    Core::Aep,
-    Core::Text(Attribute::Id),
-    Core::Text(Attribute::Type),
-    Core::Time,
-    Core::Text(Attribute::Source),
-    Core::Text(Attribute::Agent),
+const REQUIRED: [CoreAttributes; 6] = [
+    CoreAttributes::Aep,
+    CoreAttributes::Text(Attribute::Id),
+    CoreAttributes::Text(Attribute::Type),
+    CoreAttributes::Time,
+    CoreAttributes::Text(Attribute::Source),
+    CoreAttributes::Text(Attribute::Agent),
 ];
 
 /// The attribute at fault and its rule.
-type Fault = (Cow<'static, str>, &'static str);
+type RuleFault = (Cow<'static, str>, &'static str);
 
 /// A rule broken by the value of one member.
-type Rule = &'static str;
+type EventRule = &'static str;
 
-const REPEATED: Rule = "must not be repeated";
-const LONE_SURROGATE: Rule = "must not hold a lone surrogate";
-const TEXT: Rule = "must be a non-empty string";
-const POSITION: Rule = "must be an integer from 0 to 2^63-1, without fraction or exponent";
+const REPEATED: EventRule = "must not be repeated";
+const LONE_SURROGATE: EventRule = "must not hold a lone surrogate";
+const TEXT: EventRule = "must be a non-empty string";
+const POSITION: EventRule = "must be an integer from 0 to 2^63-1, without fraction or exponent";
 
 /// Reads the members of one object into an event's parts.
-struct Reader<'a> {
+struct AttributeReader<'a> {
     raw: &'a str,
     /// Where `raw` begins in what the member spans count from.
     origin: usize,
@@ -267,12 +267,12 @@ struct Reader<'a> {
     meta: &'a mut EventMeta,
 }
 
-impl Reader<'_> {
-    fn read(&mut self, members: &[MemberSpan]) -> Result<(), Fault> {
+impl AttributeReader<'_> {
+    fn read(&mut self, members: &[MemberSpan]) -> Result<(), RuleFault> {
         let mut seen = 0_u32;
         for member in members {
             let name = self.name_span(member).map_err(|rule| (self.shown_name(member), rule))?;
-            let Some(core) = Core::named(self.resolve(name)) else {
+            let Some(core) = CoreAttributes::named(self.resolve(name)) else {
                 self.extension(name, member).map_err(|rule| (self.shown_name(member), rule))?;
                 continue;
             };
@@ -290,9 +290,9 @@ impl Reader<'_> {
     }
 
     /// A member the envelope defines.
-    fn core(&mut self, core: Core, member: &MemberSpan) -> Result<(), Rule> {
+    fn core(&mut self, core: CoreAttributes, member: &MemberSpan) -> Result<(), EventRule> {
         match core {
-            Core::Text(attribute) => {
+            CoreAttributes::Text(attribute) => {
                 let span = self.string(member, TEXT)?;
                 if span.len == 0 {
                     return Err(TEXT);
@@ -303,35 +303,35 @@ impl Reader<'_> {
                         .ok_or("must be {category}.{token}… of a known category, or x.{vendor}.{token}.{token}…")?;
                 }
             }
-            Core::Aep => {
-                const RULE: Rule = "must be \"0.1\"";
+            CoreAttributes::Aep => {
+                const RULE: EventRule = "must be \"0.1\"";
                 self.check(member, RULE, |text| text == "0.1")?;
             }
-            Core::Time => {
+            CoreAttributes::Time => {
                 self.check(member, "must be an RFC 3339 date-time with a zone", is_date_time)?;
             }
-            Core::Traceparent => {
+            CoreAttributes::Traceparent => {
                 self.check(member, "must be a W3C traceparent", is_traceparent)?;
             }
-            Core::Seq => self.meta.seq = Some(self.position(member)?),
-            Core::Epoch => self.meta.epoch = self.position(member)?,
-            Core::Severity => {
-                const RULE: Rule = "must be debug, info, notice, warning, error or critical";
+            CoreAttributes::Seq => self.meta.seq = Some(self.position(member)?),
+            CoreAttributes::Epoch => self.meta.epoch = self.position(member)?,
+            CoreAttributes::Severity => {
+                const RULE: EventRule = "must be debug, info, notice, warning, error or critical";
                 self.meta.severity = self.word(member, RULE)?;
             }
-            Core::Capture => {
-                const RULE: Rule = "must be none, metadata, redacted or full";
+            CoreAttributes::Capture => {
+                const RULE: EventRule = "must be none, metadata, redacted or full";
                 self.meta.capture = self.word(member, RULE)?;
             }
-            Core::Data if member.kind == Kind::Object => {}
-            Core::Data => return Err("must be an object"),
+            CoreAttributes::Data if member.kind == Kind::Object => {}
+            CoreAttributes::Data => return Err("must be an object"),
         }
         Ok(())
     }
 
     /// A member the envelope does not define.
-    fn extension(&mut self, name: Span, member: &MemberSpan) -> Result<(), Rule> {
-        const SCALAR: Rule = "an extension attribute must be a string, a boolean or an integer of 64 bits";
+    fn extension(&mut self, name: Span, member: &MemberSpan) -> Result<(), EventRule> {
+        const SCALAR: EventRule = "an extension attribute must be a string, a boolean or an integer of 64 bits";
         if !is_extension_name(self.resolve(name)) {
             return Err("an extension attribute's name must be 1 to 20 of a-z and 0-9");
         }
@@ -347,7 +347,7 @@ impl Reader<'_> {
     }
 
     /// Orders extension attributes by name, which shows repeated ones and lets them be looked up.
-    fn sort_extensions(&mut self) -> Result<(), Fault> {
+    fn sort_extensions(&mut self) -> Result<(), RuleFault> {
         let (raw, text) = (self.raw, &*self.text);
         self.extensions.sort_unstable_by_key(|extension| extension.name.of(raw, text));
         let mut pairs = self.extensions.windows(2);
@@ -359,36 +359,41 @@ impl Reader<'_> {
     }
 
     /// What the scope requires and forbids.
-    fn scope(&self, seen: u32) -> Result<(), (Core, Rule)> {
-        const SESSION: Core = Core::Text(Attribute::Session);
-        let has = |core: Core| seen & core.bit() != 0;
+    fn scope(&self, seen: u32) -> Result<(), (CoreAttributes, EventRule)> {
+        const SESSION: CoreAttributes = CoreAttributes::Text(Attribute::Session);
+        let has = |core: CoreAttributes| seen & core.bit() != 0;
         match self.meta.scope {
             Scope::Agent => {
-                let forbidden = [SESSION, Core::Text(Attribute::Run), Core::Text(Attribute::Step), Core::Seq];
+                let forbidden = [
+                    SESSION,
+                    CoreAttributes::Text(Attribute::Run),
+                    CoreAttributes::Text(Attribute::Step),
+                    CoreAttributes::Seq,
+                ];
                 match forbidden.into_iter().find(|&core| has(core)) {
                     Some(core) => Err((core, "forbidden in agent.* events")),
                     None => Ok(()),
                 }
             }
             _ if !has(SESSION) => Err((SESSION, "required by this type")),
-            Scope::Session if !has(Core::Seq) => Err((Core::Seq, "required by this type")),
-            Scope::Command if has(Core::Seq) => Err((Core::Seq, "forbidden in commands")),
-            Scope::Routed if has(Core::Seq) => Err((Core::Seq, "forbidden in attention.routed")),
+            Scope::Session if !has(CoreAttributes::Seq) => Err((CoreAttributes::Seq, "required by this type")),
+            Scope::Command if has(CoreAttributes::Seq) => Err((CoreAttributes::Seq, "forbidden in commands")),
+            Scope::Routed if has(CoreAttributes::Seq) => Err((CoreAttributes::Seq, "forbidden in attention.routed")),
             Scope::Session | Scope::Command | Scope::Routed => Ok(()),
         }
     }
 
-    fn check(&mut self, member: &MemberSpan, rule: Rule, legal: impl Fn(&str) -> bool) -> Result<(), Rule> {
+    fn check(&mut self, member: &MemberSpan, rule: EventRule, legal: impl Fn(&str) -> bool) -> Result<(), EventRule> {
         let span = self.string(member, rule)?;
         if legal(self.resolve(span)) { Ok(()) } else { Err(rule) }
     }
 
-    fn word<T: std::str::FromStr>(&mut self, member: &MemberSpan, rule: Rule) -> Result<T, Rule> {
+    fn word<T: std::str::FromStr>(&mut self, member: &MemberSpan, rule: EventRule) -> Result<T, EventRule> {
         let span = self.string(member, rule)?;
         self.resolve(span).parse().map_err(|_| rule)
     }
 
-    fn position(&self, member: &MemberSpan) -> Result<u64, Rule> {
+    fn position(&self, member: &MemberSpan) -> Result<u64, EventRule> {
         let value = (member.kind == Kind::Number).then(|| self.integer(member)).flatten();
         value.and_then(|value| u64::try_from(value).ok()).ok_or(POSITION)
     }
@@ -398,7 +403,7 @@ impl Reader<'_> {
     }
 
     /// The text of a string member; `rule` is broken if it is none.
-    fn string(&mut self, member: &MemberSpan, rule: Rule) -> Result<Span, Rule> {
+    fn string(&mut self, member: &MemberSpan, rule: EventRule) -> Result<Span, EventRule> {
         if member.kind != Kind::String {
             return Err(rule);
         }
@@ -406,7 +411,7 @@ impl Reader<'_> {
         if member.value_escaped { self.unescape(span) } else { Ok(span) }
     }
 
-    fn name_span(&mut self, member: &MemberSpan) -> Result<Span, Rule> {
+    fn name_span(&mut self, member: &MemberSpan) -> Result<Span, EventRule> {
         let span = self.raw_span(member.name_start, member.name_end);
         if member.name_escaped { self.unescape(span) } else { Ok(span) }
     }
@@ -416,7 +421,7 @@ impl Reader<'_> {
         Span { start: start - self.origin as u32, len: end - start, unescaped: false }
     }
 
-    fn unescape(&mut self, escaped: Span) -> Result<Span, Rule> {
+    fn unescape(&mut self, escaped: Span) -> Result<Span, EventRule> {
         let start = self.text.len();
         json::unescape_into(escaped.of(self.raw, ""), self.text).map_err(|_| LONE_SURROGATE)?;
         Ok(Span { start: start as u32, len: (self.text.len() - start) as u32, unescaped: true })
@@ -438,7 +443,7 @@ impl Reader<'_> {
 
     /// The answer to an object that broke a rule: none of ours if its `type` has no dot, else with its `id`.
     #[cold]
-    fn refusal(&self, members: &[MemberSpan], (attribute, rule): Fault) -> EventFault {
+    fn refusal(&self, members: &[MemberSpan], (attribute, rule): RuleFault) -> EventFault {
         let is_dotted = |kind: &str| match json::unescape(kind) {
             Ok(kind) => kind.contains('.'),
             Err(_) => kind.contains('.'),

@@ -15,7 +15,7 @@ const SEARCH_BYTES_PER_COST: usize = 8;
 /// An event being parsed in slices.
 #[derive(Debug, Default)]
 pub struct SlicedParse {
-    stage: Stage,
+    stage: ParseStage,
     scan: SlicedScan,
     /// The event without white space, if it came with line breaks.
     compacted: Vec<u8>,
@@ -25,7 +25,7 @@ pub struct SlicedParse {
 
 /// Positions count from the beginning of the source.
 #[derive(Debug, Clone, Copy, Default)]
-enum Stage {
+enum ParseStage {
     #[default]
     Scanning,
     SeekingBreaks(usize),
@@ -51,50 +51,50 @@ impl SlicedParse {
     fn go_on(&mut self, source: &[u8], budget: &mut usize) -> Result<bool, EventFault> {
         loop {
             self.stage = match self.stage {
-                Stage::Through | Stage::CompactedThrough => return Ok(true),
+                ParseStage::Through | ParseStage::CompactedThrough => return Ok(true),
                 _ if *budget == 0 => return Ok(false),
-                Stage::Scanning => {
+                ParseStage::Scanning => {
                     if !self.scan.walk(source, budget)? {
                         return Ok(false);
                     }
                     if self.scan.kind() != Kind::Object {
                         return Err(EventFault::NotAnObject);
                     }
-                    Stage::SeekingBreaks(self.scan.range().start)
+                    ParseStage::SeekingBreaks(self.scan.range().start)
                 }
-                Stage::SeekingBreaks(at) => self.seek_breaks(source, at, budget),
-                Stage::Compacting(at) => {
+                ParseStage::SeekingBreaks(at) => self.seek_breaks(source, at, budget),
+                ParseStage::Compacting(at) => {
                     let object = source.get(..self.scan.range().end).unwrap_or_default();
                     let next = json::compact_some(object, at, *budget, &mut self.compacted);
                     *budget = budget.saturating_sub(next - at);
                     if next < object.len() {
-                        Stage::Compacting(next)
+                        ParseStage::Compacting(next)
                     } else {
                         self.scan = SlicedScan::default();
-                        Stage::ScanningCompacted
+                        ParseStage::ScanningCompacted
                     }
                 }
-                Stage::ScanningCompacted => {
+                ParseStage::ScanningCompacted => {
                     if !self.scan.walk(&self.compacted, budget)? {
                         return Ok(false);
                     }
-                    Stage::CompactedThrough
+                    ParseStage::CompactedThrough
                 }
             };
         }
     }
 
-    fn seek_breaks(&self, source: &[u8], at: usize, budget: &mut usize) -> Stage {
+    fn seek_breaks(&self, source: &[u8], at: usize, budget: &mut usize) -> ParseStage {
         let object = self.scan.range();
         let end = at.saturating_add(budget.saturating_mul(SEARCH_BYTES_PER_COST)).min(object.end);
         let piece = source.get(at..end).unwrap_or_default();
         *budget = budget.saturating_sub(1 + piece.len() / SEARCH_BYTES_PER_COST);
         if memchr2(b'\r', b'\n', piece).is_some() {
-            Stage::Compacting(object.start)
+            ParseStage::Compacting(object.start)
         } else if end == object.end {
-            Stage::Through
+            ParseStage::Through
         } else {
-            Stage::SeekingBreaks(end)
+            ParseStage::SeekingBreaks(end)
         }
     }
 }
@@ -108,7 +108,7 @@ impl Parser {
         if let Some(fault) = &sliced.fault {
             return Err(fault.clone());
         }
-        let text = if matches!(sliced.stage, Stage::CompactedThrough) { &sliced.compacted } else { source };
+        let text = if matches!(sliced.stage, ParseStage::CompactedThrough) { &sliced.compacted } else { source };
         let (document, members) = sliced.scan.finish(text)?;
         self.reset();
         self.judge.members.extend_from_slice(members);

@@ -17,7 +17,7 @@ const QUOTE_BYTES_MAX: usize = 64;
 pub(super) const NOT_AN_OBJECT: &str = "filter: must be a JSON object";
 
 /// What may stand on the left of a rule.
-enum Key {
+enum FilterKey {
     Type,
     Text(Attribute),
     Epoch,
@@ -26,7 +26,7 @@ enum Key {
     Extension,
 }
 
-impl Key {
+impl FilterKey {
     fn of(name: &str) -> Option<Self> {
         Some(match name {
             "type" => Self::Type,
@@ -64,12 +64,12 @@ impl Literal<'_> {
 }
 
 /// Counts down the scalars a filter may still hold.
-struct Budget {
+struct ScalarBudget {
     left: usize,
     max: usize,
 }
 
-impl Budget {
+impl ScalarBudget {
     fn take(&mut self) -> Result<(), FilterFault> {
         self.left = self.left.checked_sub(1).ok_or(FilterFault::TooManyScalars { max: self.max })?;
         Ok(())
@@ -93,7 +93,7 @@ pub(super) fn filter(value: Value<'_>, scalars_max: usize) -> Result<Filter, Fil
         return Err(FilterFault::Invalid(NOT_AN_OBJECT.into()));
     }
     let mut draft = Draft::default();
-    let mut budget = Budget { left: scalars_max, max: scalars_max };
+    let mut budget = ScalarBudget { left: scalars_max, max: scalars_max };
     for member in value.members() {
         let name = json::unescape(member.name)
             .map_err(|_| FilterFault::Invalid("filter: a key holds a lone surrogate".into()))?;
@@ -103,24 +103,24 @@ pub(super) fn filter(value: Value<'_>, scalars_max: usize) -> Result<Filter, Fil
 }
 
 impl Draft {
-    fn add(&mut self, name: &str, value: Value<'_>, budget: &mut Budget) -> Result<(), FilterFault> {
-        let key = Key::of(name).ok_or_else(|| invalid(name, "not an attribute that can be filtered on"))?;
+    fn add(&mut self, name: &str, value: Value<'_>, budget: &mut ScalarBudget) -> Result<(), FilterFault> {
+        let key = FilterKey::of(name).ok_or_else(|| invalid(name, "not an attribute that can be filtered on"))?;
         let repeated = match key {
-            Key::Type => self.kinds.replace(kinds(name, value, budget)?).is_some(),
-            Key::Text(attribute) => {
+            FilterKey::Type => self.kinds.replace(kinds(name, value, budget)?).is_some(),
+            FilterKey::Text(attribute) => {
                 let any = scalars(name, value, budget)?.into_iter().filter_map(Literal::text).collect();
                 match self.texts.get_mut(attribute as usize) {
                     Some(slot) => slot.replace((attribute, ascending(any))).is_some(),
                     None => false,
                 }
             }
-            Key::Epoch => self.epochs.replace(epochs(name, value, budget)?).is_some(),
-            Key::Severity if value.kind == Kind::Object => {
+            FilterKey::Epoch => self.epochs.replace(epochs(name, value, budget)?).is_some(),
+            FilterKey::Severity if value.kind == Kind::Object => {
                 self.severities.replace(severity_range(name, value, budget)?).is_some()
             }
-            Key::Severity => self.severities.replace(levels(name, value, budget, severity_bit)?).is_some(),
-            Key::Capture => self.captures.replace(levels(name, value, budget, capture_bit)?).is_some(),
-            Key::Extension => self.extensions.insert(name.into(), any_scalars(name, value, budget)?).is_some(),
+            FilterKey::Severity => self.severities.replace(levels(name, value, budget, severity_bit)?).is_some(),
+            FilterKey::Capture => self.captures.replace(levels(name, value, budget, capture_bit)?).is_some(),
+            FilterKey::Extension => self.extensions.insert(name.into(), any_scalars(name, value, budget)?).is_some(),
         };
         if repeated { Err(invalid(name, "repeated key")) } else { Ok(()) }
     }
@@ -148,7 +148,7 @@ impl Draft {
 }
 
 /// A scalar, or a non-empty array of scalars; those that no attribute can equal are left out.
-fn scalars<'a>(name: &str, value: Value<'a>, budget: &mut Budget) -> Result<Vec<Literal<'a>>, FilterFault> {
+fn scalars<'a>(name: &str, value: Value<'a>, budget: &mut ScalarBudget) -> Result<Vec<Literal<'a>>, FilterFault> {
     let mut any = Vec::new();
     if value.kind != Kind::Array {
         any.extend(scalar(name, value, budget)?);
@@ -162,7 +162,7 @@ fn scalars<'a>(name: &str, value: Value<'a>, budget: &mut Budget) -> Result<Vec<
     if empty { Err(invalid(name, "an any-of list must not be empty")) } else { Ok(any) }
 }
 
-fn scalar<'a>(name: &str, value: Value<'a>, budget: &mut Budget) -> Result<Option<Literal<'a>>, FilterFault> {
+fn scalar<'a>(name: &str, value: Value<'a>, budget: &mut ScalarBudget) -> Result<Option<Literal<'a>>, FilterFault> {
     budget.take()?;
     Ok(match value.kind {
         Kind::String => {
@@ -188,7 +188,7 @@ fn string<'a>(name: &str, value: Value<'a>) -> Result<Cow<'a, str>, FilterFault>
     json::unescape(value.raw_string().unwrap_or_default()).map_err(|_| invalid(name, "a string holds a lone surrogate"))
 }
 
-fn kinds(name: &str, value: Value<'_>, budget: &mut Budget) -> Result<Kinds, FilterFault> {
+fn kinds(name: &str, value: Value<'_>, budget: &mut ScalarBudget) -> Result<Kinds, FilterFault> {
     let (mut exact, mut prefixes) = (Vec::new(), Vec::new());
     for text in scalars(name, value, budget)?.into_iter().filter_map(Literal::text) {
         if !text.contains('*') {
@@ -210,7 +210,7 @@ fn is_prefix(text: &str) -> bool {
     text.strip_suffix('.').is_some_and(|tokens| tokens.split('.').all(is_token))
 }
 
-fn epochs(name: &str, value: Value<'_>, budget: &mut Budget) -> Result<Box<[u64]>, FilterFault> {
+fn epochs(name: &str, value: Value<'_>, budget: &mut ScalarBudget) -> Result<Box<[u64]>, FilterFault> {
     let values = scalars(name, value, budget)?.into_iter().filter_map(|literal| match literal {
         Literal::Integer(integer) => u64::try_from(integer).ok(),
         Literal::Text(_) | Literal::Boolean(_) => None,
@@ -218,7 +218,7 @@ fn epochs(name: &str, value: Value<'_>, budget: &mut Budget) -> Result<Box<[u64]
     Ok(ascending(values.collect()))
 }
 
-fn any_scalars(name: &str, value: Value<'_>, budget: &mut Budget) -> Result<Scalars, FilterFault> {
+fn any_scalars(name: &str, value: Value<'_>, budget: &mut ScalarBudget) -> Result<Scalars, FilterFault> {
     let (mut texts, mut integers, mut booleans) = (Vec::new(), Vec::new(), Vec::new());
     for literal in scalars(name, value, budget)? {
         match literal {
@@ -231,7 +231,7 @@ fn any_scalars(name: &str, value: Value<'_>, budget: &mut Budget) -> Result<Scal
 }
 
 /// The set of levels named by a scalar or a list; names of no level add nothing.
-fn levels(name: &str, value: Value<'_>, budget: &mut Budget, bit: fn(&str) -> u8) -> Result<u8, FilterFault> {
+fn levels(name: &str, value: Value<'_>, budget: &mut ScalarBudget, bit: fn(&str) -> u8) -> Result<u8, FilterFault> {
     let texts = scalars(name, value, budget)?.into_iter().filter_map(Literal::text);
     Ok(texts.fold(0, |set, text| set | bit(&text)))
 }
@@ -245,7 +245,7 @@ fn capture_bit(text: &str) -> u8 {
 }
 
 /// `{"gte": level}`, `{"lte": level}` or both.
-fn severity_range(name: &str, value: Value<'_>, budget: &mut Budget) -> Result<u8, FilterFault> {
+fn severity_range(name: &str, value: Value<'_>, budget: &mut ScalarBudget) -> Result<u8, FilterFault> {
     let (mut gte, mut lte) = (None, None);
     for member in value.members() {
         budget.take()?;

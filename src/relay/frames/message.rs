@@ -129,8 +129,8 @@ pub fn error(id: Option<&str>, code: Code, detail: &str) -> Vec<u8> {
     error_about("id", id, code, detail)
 }
 
-/// An `error` about a message that is no event (§6.2), or about a command that was not routed (§7): `cause` is its id, if
-/// it had one.
+/// An `error` about a message that is no event (§6.2), or about a command that was not routed (§7): `cause` is its id,
+/// if it had one.
 #[must_use]
 pub fn event_error(cause: Option<&str>, code: Code, detail: &str) -> Vec<u8> {
     error_about("cause", cause, code, detail)

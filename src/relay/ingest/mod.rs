@@ -100,7 +100,7 @@ struct LargeLine {
 
 /// A POST whose batches are not all acknowledged.
 #[derive(Debug)]
-struct Waiting {
+struct WaitingPost {
     conn: ConnId,
     missing: usize,
     accepted: u32,
@@ -123,7 +123,7 @@ pub struct Ingest {
     ready: VecDeque<Ready>,
     next_job: u64,
     /// By the number of the job.
-    waiting: HashMap<u64, Waiting>,
+    waiting: HashMap<u64, WaitingPost>,
     /// This turn's events of WebSockets, by owner.
     live: Vec<Batches>,
     live_events: usize,
@@ -250,7 +250,7 @@ impl Ingest {
         if waiting.missing > 0 {
             return None;
         }
-        let Waiting { conn, accepted, owed, .. } = self.waiting.remove(&job)?;
+        let WaitingPost { conn, accepted, owed, .. } = self.waiting.remove(&job)?;
         let response = json_response(202, Vec::new(), format!("{{\"accepted\":{accepted}}}").into_bytes());
         Some(Settlement { owed, answer: Some(Answer::Published(conn, response)) })
     }
@@ -355,7 +355,7 @@ impl Job {
         parser: &mut Parser,
         budget: &mut usize,
         largest: &mut usize,
-    ) -> Result<Option<Waiting>, Refusal> {
+    ) -> Result<Option<WaitingPost>, Refusal> {
         if !self.count(shared.limits.batch_events_max, budget)? {
             return Ok(None);
         }
@@ -419,7 +419,7 @@ impl Job {
             batch.acknowledge = Some(Receipt::Post(self.number));
             missing += 1;
         }
-        Ok(Some(Waiting { conn: self.conn, missing, accepted: self.events, owed: 0 }))
+        Ok(Some(WaitingPost { conn: self.conn, missing, accepted: self.events, owed: 0 }))
     }
 }
 

@@ -45,7 +45,7 @@ pub struct Settlement {
 
 /// What comes next.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum CapStep {
     /// Have this core evict its oldest session if it bears this tick; then tell [`SessionCap::evicted`].
     Evict(CoreId, u64),
     /// Answer.
@@ -81,7 +81,7 @@ impl SessionCap {
 
     /// The next step. None: nothing is due, an eviction has been asked for, or another core is between an eviction and
     /// its count, which the next turn will find done.
-    pub fn step(&mut self, shared: &Shared) -> Option<Step> {
+    pub fn step(&mut self, shared: &Shared) -> Option<CapStep> {
         while !self.claimed {
             let first = self.due.front_mut()?;
             if first.owed > 0 && shared.claim_eviction() {
@@ -90,12 +90,12 @@ impl SessionCap {
                     return None;
                 };
                 self.claimed = true;
-                return Some(Step::Evict(core, tick));
+                return Some(CapStep::Evict(core, tick));
             }
             // Nothing is owed any more, or the cap is kept already: sessions went for their bytes, or other cores have
             // evicted for these.
             if let Some(answer) = self.due.pop_front().and_then(|settlement| settlement.answer) {
-                return Some(Step::Answer(answer));
+                return Some(CapStep::Answer(answer));
             }
         }
         None
@@ -146,19 +146,19 @@ mod tests {
         cap.push(owing(2, 1));
         cap.push(owing(1, 2));
         cap.push(owing(0, 3));
-        assert_eq!(cap.step(&shared), Some(Step::Evict(CoreId(1), 5)));
+        assert_eq!(cap.step(&shared), Some(CapStep::Evict(CoreId(1), 5)));
         assert_eq!(cap.step(&shared), None, "one at a time");
         assert!(!cap.has_work());
         shared.publish_oldest(CoreId(1), Some(9));
         cap.evicted(&shared, true);
-        assert_eq!(cap.step(&shared), Some(Step::Evict(CoreId(0), 7)));
+        assert_eq!(cap.step(&shared), Some(CapStep::Evict(CoreId(0), 7)));
         shared.publish_oldest(CoreId(0), None);
         cap.evicted(&shared, true);
-        assert_eq!(cap.step(&shared), Some(Step::Answer(frame(1))));
-        assert_eq!(cap.step(&shared), Some(Step::Evict(CoreId(1), 9)));
+        assert_eq!(cap.step(&shared), Some(CapStep::Answer(frame(1))));
+        assert_eq!(cap.step(&shared), Some(CapStep::Evict(CoreId(1), 9)));
         cap.evicted(&shared, true);
-        assert_eq!(cap.step(&shared), Some(Step::Answer(frame(2))));
-        assert_eq!(cap.step(&shared), Some(Step::Answer(frame(3))));
+        assert_eq!(cap.step(&shared), Some(CapStep::Answer(frame(2))));
+        assert_eq!(cap.step(&shared), Some(CapStep::Answer(frame(3))));
         assert_eq!(cap.step(&shared), None);
         assert!(cap.is_idle());
         assert_eq!(shared.sessions(), 2);
@@ -171,7 +171,7 @@ mod tests {
         shared.publish_oldest(CoreId(0), Some(1));
         let mut cap = SessionCap::default();
         cap.push(owing(1, 1));
-        assert_eq!(cap.step(&shared), Some(Step::Evict(CoreId(0), 1)));
+        assert_eq!(cap.step(&shared), Some(CapStep::Evict(CoreId(0), 1)));
         (shared, cap)
     }
 
@@ -182,7 +182,7 @@ mod tests {
         shared.publish_oldest(CoreId(0), Some(2));
         cap.evicted(&shared, false);
         assert_eq!(shared.sessions(), 2);
-        assert_eq!(cap.step(&shared), Some(Step::Evict(CoreId(0), 2)));
+        assert_eq!(cap.step(&shared), Some(CapStep::Evict(CoreId(0), 2)));
     }
 
     #[test]
@@ -193,7 +193,7 @@ mod tests {
         shared.session_evicted();
         assert!(!shared.claim_eviction());
         cap.evicted(&shared, false);
-        assert_eq!(cap.step(&shared), Some(Step::Answer(frame(1))));
+        assert_eq!(cap.step(&shared), Some(CapStep::Answer(frame(1))));
         assert_eq!(shared.sessions(), 0);
     }
 
@@ -231,7 +231,7 @@ mod tests {
                     shared.session_evicted();
                 }
                 while !cap.is_idle() {
-                    if let Some(Step::Evict(core, tick)) = cap.step(&shared) {
+                    if let Some(CapStep::Evict(core, tick)) = cap.step(&shared) {
                         let done = evict(core, tick);
                         cap.evicted(&shared, done);
                     }

@@ -28,12 +28,12 @@ pub struct Cursor {
     /// Whether the replay goes on into live delivery.
     pub live: bool,
     /// What is being read.
-    pub phase: Phase,
+    pub phase: ReplayPhase,
 }
 
 /// What a cursor reads at present.
 #[derive(Debug)]
-pub enum Phase {
+pub enum ReplayPhase {
     /// Sessions asked for by name.
     Positions {
         /// Those still to be read; the first is being read.
@@ -42,7 +42,7 @@ pub enum Phase {
         at: Option<ReplayCursor>,
     },
     /// Every session held.
-    Everything(Walk<ReplayCursor>),
+    Everything(SessionWalk<ReplayCursor>),
     /// What arrived in `(after, until]`, a round.
     CatchingUp {
         /// Everything up to this arrival has been served.
@@ -50,21 +50,21 @@ pub enum Phase {
         /// End of this round.
         until: u64,
         /// Where in it.
-        walk: Walk<CatchUpCursor>,
+        walk: SessionWalk<CatchUpCursor>,
     },
 }
 
 /// A walk over the sessions of an owner, in the order of their names: what is behind it was served, and what is ahead
 /// was not, whatever was evicted and came back meanwhile.
 #[derive(Debug)]
-pub struct Walk<C> {
+pub struct SessionWalk<C> {
     /// The last session met.
     pub name: Option<Arc<str>>,
     /// How far in it; `None`: to its end.
     pub at: Option<C>,
 }
 
-impl<C: Copy> Walk<C> {
+impl<C: Copy> SessionWalk<C> {
     /// Before the first session.
     pub const BEGINNING: Self = Self { name: None, at: None };
 
@@ -81,11 +81,11 @@ impl<C: Copy> Walk<C> {
     }
 }
 
-impl Phase {
+impl ReplayPhase {
     /// Every session, from the beginning.
     #[must_use]
     pub fn everything() -> Self {
-        Self::Everything(Walk::BEGINNING)
+        Self::Everything(SessionWalk::BEGINNING)
     }
 }
 

@@ -60,7 +60,7 @@ pub enum Destination {
 
 /// Whether an input came to its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Step {
+enum OwnerStep {
     Done,
     Held,
 }
@@ -178,11 +178,11 @@ impl Owner {
                 let step = self.admit(&mut current);
                 events += current.next - begun;
                 match step {
-                    Step::Held => {
+                    OwnerStep::Held => {
                         self.current = Some(current);
                         return largest;
                     }
-                    Step::Done => {
+                    OwnerStep::Done => {
                         let weight = current.batch.batch.weight();
                         bytes += weight;
                         largest = weight.max(largest);
@@ -239,7 +239,7 @@ impl Owner {
     }
 
     /// Admits the rest of a batch, in order.
-    fn admit(&mut self, current: &mut Current) -> Step {
+    fn admit(&mut self, current: &mut Current) -> OwnerStep {
         let judged = self.shared.judgements.load(Ordering::Relaxed) > 0;
         let many = self.shared.owners.cores() > 1;
         let Current { from, batch: owned, next, owed, notes, interested } = current;
@@ -256,7 +256,7 @@ impl Owner {
                     Ok(written) => note = written,
                     Err(Held) => {
                         self.held = true;
-                        return Step::Held;
+                        return OwnerStep::Held;
                     }
                 },
                 None => self.arrival += 1,
@@ -270,7 +270,7 @@ impl Owner {
             self.claim(*from, &owned.claims, index, &event);
             *next += 1;
         }
-        Step::Done
+        OwnerStep::Done
     }
 
     /// Makes or ends the claims that come with the event at `index`.

@@ -3,11 +3,12 @@
 //! An owner keeps no state of a replay. The reader sends its [`Cursor`] with every request and gets it back moved on;
 //! one page of a subscription is outstanding at a time. Phases of a cursor at one owner:
 //!
-//! - [`Phase::Positions`] / [`Phase::Everything`]: events that had arrived when the subscription was registered
-//!   (`snapshot`), session by session, ascending by position.
-//! - [`Phase::CatchingUp`]: events that arrived since, in rounds. A round serves what arrived in `(after, until]`, each
-//!   session's in the order of arrival. The replay ends with a round behind which nothing has arrived: that page is
-//!   answered through the same FIFO lane as live events, so what comes behind it is live and nothing falls between.
+//! - [`ReplayPhase::Positions`] / [`ReplayPhase::Everything`]: events that had arrived when the subscription was
+//!   registered (`snapshot`), session by session, ascending by position.
+//! - [`ReplayPhase::CatchingUp`]: events that arrived since, in rounds. A round serves what arrived in `(after,
+//!   until]`, each session's in the order of arrival. The replay ends with a round behind which nothing has arrived:
+//!   that page is answered through the same FIFO lane as live events, so what comes behind it is live and nothing falls
+//!   between.
 //!
 //! Work of one page is bounded by what is looked at, not by what matches ([`SCAN_BYTES`]); all pages of a core's turn
 //! together are, too ([`crate::relay::owner`]), so that fifty replays that match nothing cost a turn no more than one.
@@ -20,7 +21,9 @@ use std::sync::Arc;
 use crate::relay::buffer::{CatchUpCursor, Marks, ReplayCursor, Stored};
 use crate::relay::event::{Parser, Position};
 use crate::relay::filter::Filter;
-use crate::relay::mail::page::{Asked, Cursor, Page, PageItem, PageMemory, PageRequest, Phase, SessionNote, Walk};
+use crate::relay::mail::page::{
+    Asked, Cursor, Page, PageItem, PageMemory, PageRequest, ReplayPhase, SessionNote, SessionWalk,
+};
 use crate::relay::owner::directory::{Directory, Kept};
 
 /// Bytes of events looked at for one page, matching or not; few in tests, so that the simulation meets its edges.
@@ -54,23 +57,23 @@ pub fn read(
             break Some(phase);
         }
         let behind = match phase {
-            Phase::Positions { asked, at } => match reading.positions(asked, at) {
+            ReplayPhase::Positions { asked, at } => match reading.positions(asked, at) {
                 Some((asked, at)) => {
-                    phase = Phase::Positions { asked, at };
+                    phase = ReplayPhase::Positions { asked, at };
                     continue;
                 }
                 None => snapshot,
             },
-            Phase::Everything(walk) => match reading.everything(&walk) {
+            ReplayPhase::Everything(walk) => match reading.everything(&walk) {
                 Some(walk) => {
-                    phase = Phase::Everything(walk);
+                    phase = ReplayPhase::Everything(walk);
                     continue;
                 }
                 None => snapshot,
             },
-            Phase::CatchingUp { after, until, walk } => match reading.catch_up(after, until, &walk) {
+            ReplayPhase::CatchingUp { after, until, walk } => match reading.catch_up(after, until, &walk) {
                 Some(walk) => {
-                    phase = Phase::CatchingUp { after, until, walk };
+                    phase = ReplayPhase::CatchingUp { after, until, walk };
                     continue;
                 }
                 None => until,
@@ -80,7 +83,7 @@ pub fn read(
         if !live || behind == arrival {
             break None;
         }
-        phase = Phase::CatchingUp { after: behind, until: arrival, walk: Walk::BEGINNING };
+        phase = ReplayPhase::CatchingUp { after: behind, until: arrival, walk: SessionWalk::BEGINNING };
     };
     let Writer { items, bytes, scanned, .. } = reading.writer;
     let next = next.map(|phase| Cursor { snapshot, announce, live, phase });
@@ -89,7 +92,7 @@ pub fn read(
 
 /// What is ahead of a walk: each session with how far it was read, if it was begun.
 fn ahead<'a, C: Copy>(
-    walk: &'a Walk<C>,
+    walk: &'a SessionWalk<C>,
     directory: &'a Directory,
 ) -> impl Iterator<Item = (&'a Arc<str>, Kept<'a>, Option<C>)> {
     let from = match (&walk.name, walk.at) {
@@ -173,14 +176,14 @@ impl Reading<'_> {
     }
 
     /// Reads on in the walk over all sessions; `None` if none is left.
-    fn everything(&mut self, walk: &Walk<ReplayCursor>) -> Option<Walk<ReplayCursor>> {
+    fn everything(&mut self, walk: &SessionWalk<ReplayCursor>) -> Option<SessionWalk<ReplayCursor>> {
         let (name, session, at) = ahead(walk, self.directory).find_map(|(name, kept, at)| match kept {
             Kept::Held(session, _) => Some((Arc::clone(name), session, at)),
             Kept::Gone(_) => None,
         })?;
         if !self.writer.filter.admits_session(&name) {
             self.writer.pass(0);
-            return Some(Walk::behind(name));
+            return Some(SessionWalk::behind(name));
         }
         let buffer = self.directory.buffer(session)?;
         let start = at.unwrap_or_else(|| buffer.marks().replay_all());
@@ -190,11 +193,16 @@ impl Reading<'_> {
         let end =
             self.directory.page(session, start, self.snapshot, writer.room(), &mut |stored| writer.event(&stored));
         self.writer.pass(end.map_or(0, |end| end.passed));
-        Some(Walk::behind_page(name, &end?))
+        Some(SessionWalk::behind_page(name, &end?))
     }
 
     /// Reads on in a round of catching up; `None` at its end.
-    fn catch_up(&mut self, after: u64, until: u64, walk: &Walk<CatchUpCursor>) -> Option<Walk<CatchUpCursor>> {
+    fn catch_up(
+        &mut self,
+        after: u64,
+        until: u64,
+        walk: &SessionWalk<CatchUpCursor>,
+    ) -> Option<SessionWalk<CatchUpCursor>> {
         let filter = self.writer.filter;
         let ahead = ahead(walk, self.directory).filter(|(name, ..)| filter.admits_session(name));
         let (name, at, session, note, earliest) = ahead
@@ -212,11 +220,11 @@ impl Reading<'_> {
             })?;
         self.writer.session(&name, note);
         self.exhausted(earliest);
-        let Some(session) = session else { return Some(Walk::behind(name)) };
+        let Some(session) = session else { return Some(SessionWalk::behind(name)) };
         let writer = &mut self.writer;
         let end =
             self.directory.page_by_arrival(session, at, until, writer.room(), &mut |stored| writer.event(&stored));
-        Some(Walk::behind_page(name, &end?))
+        Some(SessionWalk::behind_page(name, &end?))
     }
 }
 

@@ -6,7 +6,7 @@ use crate::relay::event::Fingerprinter;
 use crate::relay::event::testing::parsed;
 use crate::relay::filter::Filter;
 use crate::relay::mail::SubRef;
-use crate::relay::mail::page::{Cursor, Page, PageMemory, PageRequest, Phase};
+use crate::relay::mail::page::{Cursor, Page, PageMemory, PageRequest, ReplayPhase};
 use crate::relay::owner::replay::SCAN_BYTES;
 
 const HERE: CoreId = CoreId(0);
@@ -48,7 +48,7 @@ fn replays_that_match_nothing_share_what_a_turn_may_look_at() {
     let (mut owner, mut parser) = owner_with_events();
     let filter = Arc::new(Filter::parse(br#"{"run":"nothing"}"#, 10).unwrap());
     for slot in 0..REPLAYS {
-        let cursor = Cursor { snapshot: owner.arrival, announce: false, live: false, phase: Phase::everything() };
+        let cursor = Cursor { snapshot: owner.arrival, announce: false, live: false, phase: ReplayPhase::everything() };
         ask(&mut owner, &filter, SubRef { slot, generation: 0 }, cursor);
     }
     let mut served = vec![0_usize; REPLAYS as usize];

@@ -36,7 +36,7 @@ pub struct StoredAt {
 /// What the other subscriptions of a page's connection cover of what its owner holds.
 #[derive(Debug)]
 pub struct Coverage {
-    groups: HashMap<ClassId, Group>,
+    groups: HashMap<ClassId, FilterGroup>,
     /// Counts the page's sessions.
     session: u64,
     candidates: Vec<ClassId>,
@@ -44,7 +44,7 @@ pub struct Coverage {
 
 /// Subscriptions of one class.
 #[derive(Debug)]
-struct Group {
+struct FilterGroup {
     filter: Arc<Filter>,
     /// Whatever arrived behind this is covered.
     since: u64,
@@ -60,13 +60,13 @@ impl Reader {
     /// What the connection's subscriptions other than `but` cover. One that still replays this owner's sessions comes
     /// later, and skips what is delivered now.
     pub(in crate::relay) fn coverage(&self, conn: ConnId, but: SubRef, owner: CoreId) -> Coverage {
-        let mut groups: HashMap<ClassId, Group> = HashMap::new();
+        let mut groups: HashMap<ClassId, FilterGroup> = HashMap::new();
         let subs = self.peers.get(conn).map(|peer| peer.subs.as_slice()).unwrap_or_default();
         for &sub in subs.iter().filter(|sub| **sub != but) {
             let Some(subscription) = self.subscriptions.get(sub).filter(|other| other.is_live(owner)) else { continue };
             let Some(class) = self.classes.class(subscription.class) else { continue };
             let Some(covered) = &subscription.covered else { continue };
-            let group = groups.entry(subscription.class).or_insert_with(|| Group::new(&class.key.filter));
+            let group = groups.entry(subscription.class).or_insert_with(|| FilterGroup::new(&class.key.filter));
             group.add(sub, covered, owner);
         }
         Coverage { groups, session: 0, candidates: Vec::new() }
@@ -75,7 +75,7 @@ impl Reader {
     /// Whether one of the others has delivered this event, or will.
     pub(in crate::relay) fn is_covered(&self, coverage: &mut Coverage, event: &Event<'_>, stored: StoredAt) -> bool {
         let Coverage { groups, session, candidates, .. } = coverage;
-        let mut covers = |group: &mut Group| group.covers(&self.subscriptions, *session, event, stored);
+        let mut covers = |group: &mut FilterGroup| group.covers(&self.subscriptions, *session, event, stored);
         if groups.len() <= GROUPS_WALKED {
             return groups.values_mut().any(covers);
         }
@@ -92,7 +92,7 @@ impl Coverage {
     }
 }
 
-impl Group {
+impl FilterGroup {
     fn new(filter: &Arc<Filter>) -> Self {
         let filter = Arc::clone(filter);
         Self { filter, since: u64::MAX, everything: false, resumed: Vec::new(), lowest: (0, None) }

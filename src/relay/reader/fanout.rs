@@ -10,8 +10,8 @@ use std::sync::Arc;
 use crate::engine::service::{ConnId, CoreId, Outbox};
 use crate::limits::CLOSING_NAME_BYTES_MAX;
 use crate::protocol::binding::Binding;
-use crate::protocol::inflow::Slice;
-use crate::protocol::run_group::{Behind, Piece};
+use crate::protocol::inflow::TurnBudget;
+use crate::protocol::run_group::{Behind, RunPiece};
 
 use crate::relay::event::{Capture, Event, Position};
 use crate::relay::frames::message;
@@ -45,7 +45,7 @@ pub enum Delivery {
 
 impl Reader {
     /// Delivers what an owner fanned out, on from where the slice stands and as far as it goes.
-    pub fn fan_out(&mut self, out: &mut dyn Outbox, fanout: &Fanout, slice: &mut Slice) -> Delivery {
+    pub fn fan_out(&mut self, out: &mut dyn Outbox, fanout: &Fanout, slice: &mut TurnBudget) -> Delivery {
         self.note_arrival(fanout.owner, fanout.arrival);
         let except = fanout.except.and_then(|(core, conn)| (core == self.core).then_some(conn));
         let (mut candidates, mut hits) = (Vec::new(), Vec::new());
@@ -300,10 +300,10 @@ impl Reader {
     }
 
     /// From the first piece that had no room on, the member's events are its own affair.
-    fn fall_behind(&mut self, out: &mut dyn Outbox, id: ClassId, behind: &Behind<SubRef>, pieces: &[Piece]) {
+    fn fall_behind(&mut self, out: &mut dyn Outbox, id: ClassId, behind: &Behind<SubRef>, pieces: &[RunPiece]) {
         let (member, pieces) = (behind.member, pieces.get(behind.first..).unwrap_or_default());
         // Those pieces are not in its queue: its share of the class's stream ends before them.
-        let before = pieces.first().map_or(0, Piece::start);
+        let before = pieces.first().map_or(0, RunPiece::start);
         let positions: Vec<(u64, Arc<str>, Position)> = self
             .classes
             .class(id)

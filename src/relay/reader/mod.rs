@@ -29,12 +29,12 @@ use crate::wire::websocket::close::CloseCode;
 use super::event::Capture;
 use super::filter::Filter;
 use super::frames::Frames;
-use crate::relay::mail::page::{Cursor, PageMemory, Phase};
+use crate::relay::mail::page::{Cursor, PageMemory, ReplayPhase};
 use crate::relay::mail::{OwnerInput, SubRef};
 use crate::relay::reader::class::{ClassId, ClassKey, Classes};
 use crate::relay::reader::peer::{OWN_MARK, OwnPositions, Peer};
 use crate::relay::reader::slow_consumer::REASON_SHUTDOWN;
-use crate::relay::reader::subscription::{Covered, From, Place, Replay, Subscription, Subscriptions};
+use crate::relay::reader::subscription::{Covered, From, Replay, Seat, Subscription, Subscriptions};
 use crate::relay::shared::Shared;
 
 /// What a subscription asks for.
@@ -218,7 +218,7 @@ impl Reader {
         let sub = self.subscriptions.insert(Subscription {
             conn,
             class,
-            place: Place::Nowhere,
+            place: Seat::Nowhere,
             waiting: CoreMask::all(cores),
             live: CoreMask::NONE,
             joined: 0,
@@ -243,14 +243,15 @@ impl Reader {
         let paging = match from {
             From::Now if live => return None,
             From::Now | From::All => {
-                Paging::new(owners.every_core().map(|owner| (owner, cursor(false, Phase::everything()))))
+                Paging::new(owners.every_core().map(|owner| (owner, cursor(false, ReplayPhase::everything()))))
             }
             From::Positions(asked) => {
                 let mut by_owner = vec![VecDeque::new(); owners.cores()];
                 for asked in asked {
                     by_owner[usize::from(owners.owner_of(&asked.session).0)].push_back(asked.clone());
                 }
-                let cursors = by_owner.into_iter().map(|asked| cursor(true, Phase::Positions { asked, at: None }));
+                let cursors =
+                    by_owner.into_iter().map(|asked| cursor(true, ReplayPhase::Positions { asked, at: None }));
                 Paging::new(owners.every_core().zip(cursors))
             }
         };
@@ -401,9 +402,9 @@ impl Reader {
         let member = self.can_be_member(subscription);
         let (conn, class_id) = (subscription.conn, subscription.class);
         match (subscription.place, member) {
-            (Place::Member(_), true) | (Place::Other(_), false) => return,
+            (Seat::Member(_), true) | (Seat::Other(_), false) => return,
             // What it got by itself and has not left yet must not mix with the class's stream in its log.
-            (Place::Other(_), true) if out.queued_bytes(conn) > 0 && self.has_positions(conn) => {
+            (Seat::Other(_), true) if out.queued_bytes(conn) > 0 && self.has_positions(conn) => {
                 out.notify_drained(conn);
                 return;
             }
@@ -414,7 +415,7 @@ impl Reader {
         if member {
             let Some(subscription) = self.subscriptions.get_mut(sub) else { return };
             subscription.joined = class.group.bytes();
-            subscription.place = Place::Member(class.group.join(conn, sub));
+            subscription.place = Seat::Member(class.group.join(conn, sub));
         } else {
             self.enter_others(sub);
         }
@@ -423,7 +424,7 @@ impl Reader {
     fn enter_others(&mut self, sub: SubRef) {
         let Some(subscription) = self.subscriptions.get_mut(sub) else { return };
         let Some(class) = self.classes.class_mut(subscription.class) else { return };
-        subscription.place = Place::Other(u32::try_from(class.others.len()).unwrap_or(u32::MAX));
+        subscription.place = Seat::Other(u32::try_from(class.others.len()).unwrap_or(u32::MAX));
         class.others.push(sub);
         let conn = subscription.conn;
         self.open_positions(conn);
@@ -454,7 +455,7 @@ impl Reader {
     fn displace(&mut self, out: &mut dyn Outbox, sub: SubRef) {
         let Some(subscription) = self.subscriptions.get(sub) else { return };
         let class_id = subscription.class;
-        if subscription.place != Place::Nowhere {
+        if subscription.place != Seat::Nowhere {
             self.settle(out, class_id);
         }
         // Settling may have moved this very subscription.
@@ -465,16 +466,16 @@ impl Reader {
     fn take_out(&mut self, out: &mut dyn Outbox, sub: SubRef, before: u64) {
         let Some(subscription) = self.subscriptions.get(sub) else { return };
         let class_id = subscription.class;
-        if let Place::Member(_) = subscription.place {
+        if let Seat::Member(_) = subscription.place {
             self.carry_positions(out, sub, before);
         }
         let Some(subscription) = self.subscriptions.get_mut(sub) else { return };
-        let place = std::mem::replace(&mut subscription.place, Place::Nowhere);
+        let place = std::mem::replace(&mut subscription.place, Seat::Nowhere);
         let Some(class) = self.classes.class_mut(class_id) else { return };
         let moved = match place {
-            Place::Nowhere => None,
-            Place::Member(at) => class.group.leave(at).map(|sub| (sub, place)),
-            Place::Other(at) => {
+            Seat::Nowhere => None,
+            Seat::Member(at) => class.group.leave(at).map(|sub| (sub, place)),
+            Seat::Other(at) => {
                 class.others.swap_remove(at as usize);
                 class.others.get(at as usize).map(|sub| (*sub, place))
             }
@@ -559,9 +560,9 @@ impl Reader {
             assert!(peer.subs.contains(&sub));
             let class = self.classes.class(subscription.class).unwrap();
             match subscription.place {
-                Place::Nowhere => assert!(!subscription.is_answered()),
-                Place::Other(at) => assert_eq!(class.others[at as usize], sub),
-                Place::Member(at) => {
+                Seat::Nowhere => assert!(!subscription.is_answered()),
+                Seat::Other(at) => assert_eq!(class.others[at as usize], sub),
+                Seat::Member(at) => {
                     assert_eq!(class.group.members()[at as usize].key, sub);
                     assert!(peer.ended || self.can_be_member(subscription), "a member that is to be looked at singly");
                 }

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 
 use crate::engine::service::{ConnId, CoreId, Outbox};
 use crate::protocol::binding::Binding;
-use crate::protocol::paging::Step;
+use crate::protocol::paging::PageStep;
 
 use crate::relay::event::{Event, Parser, Position, Scope};
 use crate::relay::frames::append_frame;
@@ -38,12 +38,12 @@ impl Reader {
         let Some(subscription) = self.subscriptions.get_mut(sub) else { return };
         let Some(replay) = &mut subscription.replay else { return };
         match replay.paging.go_on() {
-            Step::Ask(owner, cursor) => {
+            PageStep::Ask(owner, cursor) => {
                 let memory = self.page_memory.pop().unwrap_or_default();
                 self.request(owner, OwnerInput::ReadPage(Box::new(PageRequest { sub, filter, cursor, memory })));
             }
-            Step::Wait => {}
-            Step::Over => self.end_replay(out, conn, sub),
+            PageStep::Wait => {}
+            PageStep::Over => self.end_replay(out, conn, sub),
         }
     }
 

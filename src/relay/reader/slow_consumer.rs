@@ -20,7 +20,7 @@ use crate::relay::frames::message;
 use crate::relay::mail::SubRef;
 use crate::relay::reader::peer::{OWN_MARK, PositionKey};
 use crate::relay::reader::position_log::When;
-use crate::relay::reader::subscription::Place;
+use crate::relay::reader::subscription::Seat;
 use crate::relay::reader::{HandedTo, Reader, handed};
 
 /// How the end of a slow consumer is named on the wire.
@@ -194,7 +194,7 @@ impl Reader {
         for &sub in &peer.subs {
             let Some(subscription) = self.subscriptions.get(sub) else { continue };
             let Some(class) = self.classes.class(subscription.class) else { continue };
-            if let (Place::Member(_), Some(log)) = (subscription.place, &class.log) {
+            if let (Seat::Member(_), Some(log)) = (subscription.place, &class.log) {
                 // What is still to be pushed to the members was handed to nobody.
                 let handed = log.handed(subscription.joined, handed_to.class.min(class.group.pushed()));
                 newest.extend(handed.into_iter().map(|(session, at)| ((sub, session), Handed::new(Rank::Class, at))));

@@ -17,7 +17,7 @@ use crate::base::slab::Slab;
 use crate::engine::service::{ConnId, CoreId};
 use crate::protocol::owners::CoreMask;
 use crate::protocol::paging::Paging;
-use crate::protocol::run_group::Member;
+use crate::protocol::run_group::GroupMember;
 
 use crate::relay::event::Position;
 use crate::relay::mail::SubRef;
@@ -26,7 +26,7 @@ use crate::relay::reader::class::ClassId;
 
 /// Where a subscription stands in its class.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Place {
+pub enum Seat {
     /// In neither list: not registered yet.
     Nowhere,
     /// In `members`, at this index.
@@ -123,7 +123,7 @@ pub struct Subscription {
     /// Its class.
     pub class: ClassId,
     /// Where it stands in its class.
-    pub place: Place,
+    pub place: Seat,
     /// Owners that have not registered it yet.
     pub waiting: CoreMask,
     /// Owners whose events it gets live.
@@ -178,7 +178,7 @@ pub fn own_footprint(id: Option<&str>, from: &From, live: bool, cores: usize) ->
     const FIXED: usize = size_of::<Subscription>()
         + 2 * size_of::<usize>()
         + footprint::item::<SubRef>()
-        + footprint::item::<Member<SubRef>>();
+        + footprint::item::<GroupMember<SubRef>>();
     const POSITION: usize =
         footprint::item::<Asked>() + size_of::<Asked>() + footprint::table_entry::<(Arc<str>, Position)>();
     let named = id.map_or(0, |id| {

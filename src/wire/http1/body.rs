@@ -40,7 +40,7 @@ pub struct BodyProgress {
 /// Decodes one body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BodyDecoder {
-    state: State,
+    state: BodyState,
     /// Content bytes so far.
     received: u64,
     /// Bytes of chunk extensions so far.
@@ -51,7 +51,7 @@ pub struct BodyDecoder {
 
 /// What is awaited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum BodyState {
     /// So many bytes of content delimited by length, at least 1.
     Length(u64),
     /// Digits of a chunk size, or what may follow them.
@@ -87,9 +87,9 @@ impl BodyDecoder {
     #[must_use]
     pub fn new(framing: Framing) -> Self {
         let state = match framing {
-            Framing::None | Framing::Length(0) => State::Done,
-            Framing::Length(length) => State::Length(length),
-            Framing::Chunked => State::Size { size: 0, digits: 0 },
+            Framing::None | Framing::Length(0) => BodyState::Done,
+            Framing::Length(length) => BodyState::Length(length),
+            Framing::Chunked => BodyState::Size { size: 0, digits: 0 },
         };
         Self { state, received: 0, extension_bytes: 0, trailer_bytes: 0 }
     }
@@ -97,7 +97,7 @@ impl BodyDecoder {
     /// Whether the body is complete.
     #[must_use]
     pub fn is_done(&self) -> bool {
-        self.state == State::Done
+        self.state == BodyState::Done
     }
 
     /// Appends the content in `input` to `sink`. A declared length over `bytes_max` is found at once, even with an
@@ -124,7 +124,7 @@ impl BodyDecoder {
         let mut rest = input;
         next.admit_length(bytes_max)?;
         loop {
-            if let State::Length(left) | State::Content(left) = next.state {
+            if let BodyState::Length(left) | BodyState::Content(left) = next.state {
                 let (content, behind) = rest.split_at(usize::try_from(left).unwrap_or(usize::MAX).min(rest.len()));
                 sink(content);
                 next.take_content(content.len() as u64);
@@ -144,7 +144,7 @@ impl BodyDecoder {
     /// Refuses a declared length over the bound.
     fn admit_length(&self, bytes_max: u64) -> Result<(), BodyFault> {
         match self.state {
-            State::Length(left) if self.received.saturating_add(left) > bytes_max => Err(BodyFault::TooLarge),
+            BodyState::Length(left) if self.received.saturating_add(left) > bytes_max => Err(BodyFault::TooLarge),
             _ => Ok(()),
         }
     }
@@ -152,72 +152,74 @@ impl BodyDecoder {
     fn take_content(&mut self, bytes: u64) {
         self.received = self.received.saturating_add(bytes);
         self.state = match self.state {
-            State::Length(left) if left > bytes => State::Length(left - bytes),
-            State::Content(left) if left > bytes => State::Content(left - bytes),
-            State::Content(_) => State::ContentCr,
-            _ => State::Done,
+            BodyState::Length(left) if left > bytes => BodyState::Length(left - bytes),
+            BodyState::Content(left) if left > bytes => BodyState::Content(left - bytes),
+            BodyState::Content(_) => BodyState::ContentCr,
+            _ => BodyState::Done,
         };
     }
 
     /// Takes one byte of framing.
-    fn step(&mut self, b: u8, bytes_max: u64) -> Result<State, BodyFault> {
+    fn step(&mut self, b: u8, bytes_max: u64) -> Result<BodyState, BodyFault> {
         let malformed = |rule| Err(BodyFault::Malformed(rule));
         Ok(match (self.state, b) {
-            (State::Size { size, digits }, b) if b.is_ascii_hexdigit() => {
+            (BodyState::Size { size, digits }, b) if b.is_ascii_hexdigit() => {
                 if digits == SIZE_DIGITS_MAX {
                     return malformed("a chunk size of too many digits");
                 }
                 let digit = char::from(b).to_digit(16).unwrap_or_default();
-                State::Size { size: size << 4 | u64::from(digit), digits: digits + 1 }
+                BodyState::Size { size: size << 4 | u64::from(digit), digits: digits + 1 }
             }
-            (State::Size { digits: 0, .. }, _) => return malformed("a chunk does not begin with its size"),
-            (State::Size { size, .. } | State::Extension { size }, b'\r') => State::SizeLf { size },
-            (State::Size { size, .. } | State::BeforeExtension { size }, b';') => self.extension_byte(size)?,
-            (State::Size { size, .. } | State::BeforeExtension { size }, b' ' | b'\t') => {
+            (BodyState::Size { digits: 0, .. }, _) => return malformed("a chunk does not begin with its size"),
+            (BodyState::Size { size, .. } | BodyState::Extension { size }, b'\r') => BodyState::SizeLf { size },
+            (BodyState::Size { size, .. } | BodyState::BeforeExtension { size }, b';') => self.extension_byte(size)?,
+            (BodyState::Size { size, .. } | BodyState::BeforeExtension { size }, b' ' | b'\t') => {
                 self.extension_byte(size)?;
-                State::BeforeExtension { size }
+                BodyState::BeforeExtension { size }
             }
-            (State::Extension { size }, b) if is_text(b) => self.extension_byte(size)?,
-            (State::Size { .. } | State::BeforeExtension { .. } | State::Extension { .. }, _) => {
+            (BodyState::Extension { size }, b) if is_text(b) => self.extension_byte(size)?,
+            (BodyState::Size { .. } | BodyState::BeforeExtension { .. } | BodyState::Extension { .. }, _) => {
                 return malformed("a chunk size is followed by neither an extension nor CR LF");
             }
-            (State::SizeLf { size: 0 }, b'\n') => State::Trailer,
-            (State::SizeLf { size }, b'\n') => {
+            (BodyState::SizeLf { size: 0 }, b'\n') => BodyState::Trailer,
+            (BodyState::SizeLf { size }, b'\n') => {
                 if self.received.saturating_add(size) > bytes_max {
                     return Err(BodyFault::TooLarge);
                 }
-                State::Content(size)
+                BodyState::Content(size)
             }
-            (State::ContentCr, b'\r') => State::ContentLf,
-            (State::ContentLf, b'\n') => State::Size { size: 0, digits: 0 },
-            (State::ContentCr | State::ContentLf, _) => return malformed("a chunk is longer than its size"),
-            (State::Trailer, b'\r') => State::LastLf,
-            (State::Trailer | State::TrailerName, b) if is_tchar(b) => self.trailer_byte(State::TrailerName)?,
-            (State::TrailerName, b':') => self.trailer_byte(State::TrailerValue)?,
-            (State::TrailerValue, b'\r') => State::TrailerLf,
-            (State::TrailerValue, b) if is_text(b) => self.trailer_byte(State::TrailerValue)?,
-            (State::Trailer | State::TrailerName | State::TrailerValue, _) => {
+            (BodyState::ContentCr, b'\r') => BodyState::ContentLf,
+            (BodyState::ContentLf, b'\n') => BodyState::Size { size: 0, digits: 0 },
+            (BodyState::ContentCr | BodyState::ContentLf, _) => return malformed("a chunk is longer than its size"),
+            (BodyState::Trailer, b'\r') => BodyState::LastLf,
+            (BodyState::Trailer | BodyState::TrailerName, b) if is_tchar(b) => {
+                self.trailer_byte(BodyState::TrailerName)?
+            }
+            (BodyState::TrailerName, b':') => self.trailer_byte(BodyState::TrailerValue)?,
+            (BodyState::TrailerValue, b'\r') => BodyState::TrailerLf,
+            (BodyState::TrailerValue, b) if is_text(b) => self.trailer_byte(BodyState::TrailerValue)?,
+            (BodyState::Trailer | BodyState::TrailerName | BodyState::TrailerValue, _) => {
                 return malformed("a trailer is not a field line");
             }
-            (State::TrailerLf, b'\n') => self.trailer_byte(State::Trailer)?,
-            (State::LastLf, b'\n') => State::Done,
-            (State::SizeLf { .. } | State::TrailerLf | State::LastLf, _) => {
+            (BodyState::TrailerLf, b'\n') => self.trailer_byte(BodyState::Trailer)?,
+            (BodyState::LastLf, b'\n') => BodyState::Done,
+            (BodyState::SizeLf { .. } | BodyState::TrailerLf | BodyState::LastLf, _) => {
                 return malformed("a bare CR in the chunk framing");
             }
             // Content is taken whole before framing, and nothing is read once the body is done.
-            (State::Length(_) | State::Content(_) | State::Done, _) => self.state,
+            (BodyState::Length(_) | BodyState::Content(_) | BodyState::Done, _) => self.state,
         })
     }
 
-    fn extension_byte(&mut self, size: u64) -> Result<State, BodyFault> {
+    fn extension_byte(&mut self, size: u64) -> Result<BodyState, BodyFault> {
         self.extension_bytes += 1;
         if self.extension_bytes > EXTENSION_BYTES_MAX {
             return Err(BodyFault::Malformed("too many bytes of chunk extensions"));
         }
-        Ok(State::Extension { size })
+        Ok(BodyState::Extension { size })
     }
 
-    fn trailer_byte(&mut self, next: State) -> Result<State, BodyFault> {
+    fn trailer_byte(&mut self, next: BodyState) -> Result<BodyState, BodyFault> {
         self.trailer_bytes += 1;
         if self.trailer_bytes > TRAILER_BYTES_MAX {
             return Err(BodyFault::Malformed("too many bytes of trailers"));

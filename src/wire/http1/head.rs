@@ -139,7 +139,7 @@ pub struct HeadSearch {
 }
 
 /// What the lines of a head tell.
-enum Lines {
+enum HeadLines {
     /// The blank line has come.
     Complete,
     /// It has not.
@@ -158,7 +158,7 @@ impl HeadSearch {
         }
         let window = bytes.get(..limits.head_bytes_max).unwrap_or(bytes);
         let fault = match self.search(window) {
-            Lines::Complete => {
+            HeadLines::Complete => {
                 let consumed = self.line_start;
                 let lines = window.get(self.start..consumed).unwrap_or_default();
                 *self = Self::default();
@@ -167,10 +167,10 @@ impl HeadSearch {
                     Err(fault) => Decoded::Invalid(fault),
                 };
             }
-            Lines::Fault(fault) => Some(fault),
-            Lines::Incomplete if window.len() < limits.head_bytes_max => None,
-            Lines::Incomplete if self.lines == 0 => Some(HeadFault::UriTooLong),
-            Lines::Incomplete => Some(HeadFault::HeadTooLarge),
+            HeadLines::Fault(fault) => Some(fault),
+            HeadLines::Incomplete if window.len() < limits.head_bytes_max => None,
+            HeadLines::Incomplete if self.lines == 0 => Some(HeadFault::UriTooLong),
+            HeadLines::Incomplete => Some(HeadFault::HeadTooLarge),
         };
         // The first fault in the order of the bytes is the one that counts, whichever of the two finds it.
         match self.check(window).err().or(fault) {
@@ -187,32 +187,32 @@ impl HeadSearch {
     }
 
     /// Goes on from line to line until the blank one, the end of the window or a fault.
-    fn search(&mut self, window: &[u8]) -> Lines {
+    fn search(&mut self, window: &[u8]) -> HeadLines {
         while let Some(found) = window.get(self.scanned..).and_then(|rest| memchr2(b'\r', b'\n', rest)) {
             self.scanned += found;
             if window.get(self.scanned) == Some(&b'\n') {
-                return Lines::Fault(HeadFault::Malformed("a line of the head ends in a bare LF"));
+                return HeadLines::Fault(HeadFault::Malformed("a line of the head ends in a bare LF"));
             }
             match window.get(self.scanned + 1) {
-                None => return Lines::Incomplete,
+                None => return HeadLines::Incomplete,
                 Some(b'\n') => {}
-                Some(_) => return Lines::Fault(HeadFault::Malformed("a bare CR in the head")),
+                Some(_) => return HeadLines::Fault(HeadFault::Malformed("a bare CR in the head")),
             }
             let next_line = self.scanned + 2;
             if self.line_start < self.scanned {
                 let first = window.get(self.line_start);
                 if self.lines > 0 && matches!(first, Some(b' ' | b'\t')) {
-                    return Lines::Fault(HeadFault::Malformed("a field line begins with white space"));
+                    return HeadLines::Fault(HeadFault::Malformed("a field line begins with white space"));
                 }
                 if self.lines > HEADER_FIELDS_MAX {
-                    return Lines::Fault(HeadFault::TooManyFields);
+                    return HeadLines::Fault(HeadFault::TooManyFields);
                 }
                 self.lines += 1;
             } else if self.lines > 0 {
                 self.line_start = next_line;
-                return Lines::Complete;
+                return HeadLines::Complete;
             } else if self.start > 0 {
-                return Lines::Fault(HeadFault::Malformed("more than one empty line before the request line"));
+                return HeadLines::Fault(HeadFault::Malformed("more than one empty line before the request line"));
             } else {
                 self.start = next_line;
                 self.checked = next_line;
@@ -221,7 +221,7 @@ impl HeadSearch {
             self.scanned = next_line;
         }
         self.scanned = window.len();
-        Lines::Incomplete
+        HeadLines::Incomplete
     }
 
     /// Reads the lines completed since the last call, each once, so that a broken line is refused before the head ends.

@@ -117,7 +117,8 @@ pub fn scan_members(text: &[u8], on_member: impl FnMut(MemberSpan)) -> Result<Do
         Ok(utf8) => utf8,
         Err(_) => return Err(invalid_utf8(text)),
     };
-    let mut scanner = Scanner::<_, false> { bytes: text, place: Place::BEGINNING, on_member, slice: Slice::default() };
+    let mut scanner =
+        Scanner::<_, false> { bytes: text, place: ScanPlace::BEGINNING, on_member, slice: ScanSlice::default() };
     let (kind, start, end) = match scanner.document() {
         Ok(document) => document,
         Err(Halt::Fault(fault)) => return Err(fault),
@@ -155,7 +156,7 @@ enum Halt {
 
 /// How far a scan has come.
 #[derive(Debug, Clone, Copy)]
-struct Place {
+struct ScanPlace {
     /// Next byte to look at; at most the end of the text.
     at: usize,
     /// Open containers, at most [`JSON_DEPTH_MAX`].
@@ -166,16 +167,16 @@ struct Place {
     member: MemberSpan,
 }
 
-impl Place {
+impl ScanPlace {
     const BEGINNING: Self = Self { at: 0, depth: 0, objects: 0, member: NO_MEMBER };
 }
 
 /// One pass over a text. `SLICED` ones may pause, the others pay nothing for it.
 struct Scanner<'a, F, const SLICED: bool> {
     bytes: &'a [u8],
-    place: Place,
+    place: ScanPlace,
     on_member: F,
-    slice: Slice,
+    slice: ScanSlice,
 }
 
 impl<F: FnMut(MemberSpan), const SLICED: bool> Scanner<'_, F, SLICED> {
@@ -487,14 +488,14 @@ const NOTED_BYTES_MIN: usize = if cfg!(test) { 3 } else { 256 };
 
 /// Up to where a scan may go now, and the long runs it has walked since the last token boundary.
 #[derive(Debug, Default)]
-struct Slice {
+struct ScanSlice {
     stop: usize,
     /// Where a run begins, up to where it is known, and whether it holds escapes. At most a handful: what may stand
     /// between two boundaries is white space, a name, a colon and a value.
     runs: Vec<(usize, usize, bool)>,
 }
 
-impl Slice {
+impl ScanSlice {
     /// How far the run that begins at `start` was walked.
     fn come_to(&self, start: usize) -> Option<(usize, bool)> {
         self.runs.iter().find(|(begun, ..)| *begun == start).map(|(_, at, escaped)| (*at, *escaped))

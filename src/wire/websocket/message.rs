@@ -112,30 +112,30 @@ struct OpenFrame {
 }
 
 /// A whole message or control frame.
-struct Found {
-    kind: Kind,
-    place: Place,
+struct FoundFrame {
+    kind: FrameKind,
+    place: FramePlace,
 }
 
-enum Kind {
+enum FrameKind {
     Text,
     Ping,
     Pong,
     Close,
 }
 
-enum Place {
+enum FramePlace {
     Input(Range<usize>),
     Own(Vec<u8>),
 }
 
 /// Why the bytes are not decoded on as they were.
-enum Stop {
+enum DecodeStop {
     Fault(Fault),
     TooLarge,
 }
 
-impl From<Fault> for Stop {
+impl From<Fault> for DecodeStop {
     fn from(fault: Fault) -> Self {
         Self::Fault(fault)
     }
@@ -194,8 +194,8 @@ impl MessageDecoder {
         let at = cursor.at;
         let incoming = match found {
             Ok(found) => found.map(|found| deliver(found, cursor.bytes)),
-            Err(Stop::TooLarge) => Some(Incoming::TooLarge),
-            Err(Stop::Fault(fault)) => Some(Incoming::Fault(fault)),
+            Err(DecodeStop::TooLarge) => Some(Incoming::TooLarge),
+            Err(DecodeStop::Fault(fault)) => Some(Incoming::Fault(fault)),
         };
         match &incoming {
             Some(Incoming::Text(_)) => self.next_bytes_max = self.message_bytes_max,
@@ -253,7 +253,7 @@ impl MessageDecoder {
         }
     }
 
-    fn next(&mut self, input: &mut Input<'_>) -> Result<Option<Found>, Stop> {
+    fn next(&mut self, input: &mut Input<'_>) -> Result<Option<FoundFrame>, DecodeStop> {
         while let Some(frame) = self.open_frame(input)? {
             let found =
                 if frame.opcode.is_control() { self.take_control(frame, input) } else { self.take_data(frame, input)? };
@@ -265,7 +265,7 @@ impl MessageDecoder {
     }
 
     /// The frame that is open, or the one that begins here; `None` when the input has nothing of its payload.
-    fn open_frame(&mut self, input: &mut Input<'_>) -> Result<Option<OpenFrame>, Stop> {
+    fn open_frame(&mut self, input: &mut Input<'_>) -> Result<Option<OpenFrame>, DecodeStop> {
         let open = self.partial.as_mut().and_then(|partial| partial.frame.take());
         let frame = match open {
             Some(frame) => frame,
@@ -281,7 +281,7 @@ impl MessageDecoder {
         Ok(Some(frame))
     }
 
-    fn take_head(&mut self, input: &mut Input<'_>) -> Result<Option<FrameHead>, Stop> {
+    fn take_head(&mut self, input: &mut Input<'_>) -> Result<Option<FrameHead>, DecodeStop> {
         let rules = self.rules();
         let kept = self.partial.as_mut().map(|partial| &mut partial.head).filter(|head| head.len > 0);
         if let Some(kept) = kept {
@@ -299,7 +299,7 @@ impl MessageDecoder {
     }
 
     /// The frame of a head that was admitted.
-    fn begin(&mut self, head: &FrameHead) -> Result<OpenFrame, Stop> {
+    fn begin(&mut self, head: &FrameHead) -> Result<OpenFrame, DecodeStop> {
         let message = self.partial.as_mut().and_then(|partial| partial.message.as_mut());
         if let (Opcode::Continuation, Some(message)) = (head.opcode, message)
             && message.count_fragment() > self.fragments_max
@@ -310,16 +310,16 @@ impl MessageDecoder {
         Ok(OpenFrame { opcode: head.opcode, fin: head.fin, mask: head.mask, taken: 0, left })
     }
 
-    fn take_control(&mut self, mut frame: OpenFrame, input: &mut Input<'_>) -> Option<Found> {
+    fn take_control(&mut self, mut frame: OpenFrame, input: &mut Input<'_>) -> Option<FoundFrame> {
         let kind = match frame.opcode {
-            Opcode::Ping => Kind::Ping,
-            Opcode::Close => Kind::Close,
-            _ => Kind::Pong,
+            Opcode::Ping => FrameKind::Ping,
+            Opcode::Close => FrameKind::Close,
+            _ => FrameKind::Pong,
         };
         let is_fresh = frame.taken == 0;
         let piece = frame.take(input);
         if is_fresh && frame.left == 0 {
-            return Some(Found { kind, place: Place::Input(piece) });
+            return Some(FoundFrame { kind, place: FramePlace::Input(piece) });
         }
         let partial = self.partial_mut();
         partial.control.extend_from_slice(input.piece(piece));
@@ -327,10 +327,10 @@ impl MessageDecoder {
             partial.frame = Some(frame);
             return None;
         }
-        Some(Found { kind, place: Place::Own(std::mem::take(&mut partial.control)) })
+        Some(FoundFrame { kind, place: FramePlace::Own(std::mem::take(&mut partial.control)) })
     }
 
-    fn take_data(&mut self, mut frame: OpenFrame, input: &mut Input<'_>) -> Result<Option<Found>, Fault> {
+    fn take_data(&mut self, mut frame: OpenFrame, input: &mut Input<'_>) -> Result<Option<FoundFrame>, Fault> {
         let is_fresh = frame.taken == 0 && frame.opcode != Opcode::Continuation;
         let piece = frame.take(input);
         if self.reads_past {
@@ -355,7 +355,7 @@ impl MessageDecoder {
             return Ok(None);
         }
         let Some(message) = partial.message.take() else { return Ok(None) };
-        Ok(Some(Found { kind: Kind::Text, place: Place::Own(message.finish()?) }))
+        Ok(Some(FoundFrame { kind: FrameKind::Text, place: FramePlace::Own(message.finish()?) }))
     }
 
     fn partial_mut(&mut self) -> &mut Partial {
@@ -363,23 +363,23 @@ impl MessageDecoder {
     }
 }
 
-fn whole_message(piece: Range<usize>, input: &Input<'_>) -> Result<Found, Fault> {
+fn whole_message(piece: Range<usize>, input: &Input<'_>) -> Result<FoundFrame, Fault> {
     match simdutf8::basic::from_utf8(input.piece(piece.clone())) {
-        Ok(_) => Ok(Found { kind: Kind::Text, place: Place::Input(piece) }),
+        Ok(_) => Ok(FoundFrame { kind: FrameKind::Text, place: FramePlace::Input(piece) }),
         Err(_) => Err(NOT_UTF8),
     }
 }
 
-fn deliver(found: Found, input: &mut [u8]) -> Incoming<'_> {
+fn deliver(found: FoundFrame, input: &mut [u8]) -> Incoming<'_> {
     let payload = match found.place {
-        Place::Input(piece) => Payload::Lent(input.get_mut(piece).unwrap_or_default()),
-        Place::Own(bytes) => Payload::Joined(bytes),
+        FramePlace::Input(piece) => Payload::Lent(input.get_mut(piece).unwrap_or_default()),
+        FramePlace::Own(bytes) => Payload::Joined(bytes),
     };
     match found.kind {
-        Kind::Text => Incoming::Text(payload),
-        Kind::Ping => Incoming::Ping(payload),
-        Kind::Pong => Incoming::Pong,
-        Kind::Close => match decode_close(&payload) {
+        FrameKind::Text => Incoming::Text(payload),
+        FrameKind::Ping => Incoming::Ping(payload),
+        FrameKind::Pong => Incoming::Pong,
+        FrameKind::Close => match decode_close(&payload) {
             Ok(code) => Incoming::Close(code),
             Err(fault) => Incoming::Fault(fault),
         },
@@ -388,7 +388,7 @@ fn deliver(found: Found, input: &mut [u8]) -> Incoming<'_> {
 
 impl Rules {
     /// Whether a frame may follow here (§5.4) and be as large as that.
-    fn admit(self, opcode: Opcode, payload_bytes: u64) -> Result<(), Stop> {
+    fn admit(self, opcode: Opcode, payload_bytes: u64) -> Result<(), DecodeStop> {
         if opcode.is_control() || self.reads_past {
             return Ok(());
         }
@@ -404,7 +404,7 @@ impl Rules {
         if bytes > self.message_bytes_max.into() {
             return Err(Fault::too_big("message too big").into());
         }
-        if bytes > self.next_bytes_max.into() { Err(Stop::TooLarge) } else { Ok(()) }
+        if bytes > self.next_bytes_max.into() { Err(DecodeStop::TooLarge) } else { Ok(()) }
     }
 }
 
@@ -416,7 +416,7 @@ impl Partial {
 
 impl PartialHead {
     /// Adds input byte by byte until the head is whole, or wrong: at most [`HEAD_BYTES_MAX`] steps.
-    fn complete(&mut self, input: &mut Input<'_>, rules: Rules) -> Result<Option<FrameHead>, Stop> {
+    fn complete(&mut self, input: &mut Input<'_>, rules: Rules) -> Result<Option<FrameHead>, DecodeStop> {
         while let Some(&byte) = input.rest().first() {
             let Some(free) = self.bytes.get_mut(self.len) else { break };
             *free = byte;

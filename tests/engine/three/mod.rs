@@ -11,7 +11,7 @@ use aep_relay::engine::service::{ConnId, CoreId};
 use aep_relay::gateway::{Gateway, GatewayConfig, Protocols};
 use aep_relay::limits::Limits;
 use aep_relay::ops::auth::{Access, Token};
-use aep_relay::ops::metrics::{Endpoint, Metrics, Request, StatusClass};
+use aep_relay::ops::metrics::{Endpoint, Metrics, RequestLabels, StatusClass};
 use aep_relay::ops::origins::Origins;
 use aep_relay::relay::{Relay, Shared};
 
@@ -286,7 +286,7 @@ fn a_path_says_who_may_ask() {
 fn an_answer_that_comes_later_is_counted_as_one_at_once() {
     let (server, _) = start(1, None);
     let count = |endpoint, status| {
-        server.metrics.sum(|core| core.requests.value(Request { endpoint, status: StatusClass::of(status) }))
+        server.metrics.sum(|core| core.requests.value(RequestLabels { endpoint, status: StatusClass::of(status) }))
     };
     let mut client = server.client();
     ask(&mut client, "GET /notes/one", "", "");

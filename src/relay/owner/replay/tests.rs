@@ -17,7 +17,7 @@ struct CatchingUp {
 impl CatchingUp {
     fn with(writes: &[&str]) -> Self {
         let directory = Directory::new(SegmentPool::new(PoolBudget::new(8 << 20)), 100, 1);
-        let phase = Phase::Positions { asked: VecDeque::new(), at: None };
+        let phase = ReplayPhase::Positions { asked: VecDeque::new(), at: None };
         let cursor = Some(Cursor { snapshot: 0, announce: true, live: true, phase });
         let mut catching_up = Self { directory, arrival: 0, cursor };
         writes.iter().for_each(|name| catching_up.write(name));

@@ -2,19 +2,19 @@
 //! so large that this would hold up everybody else.
 //!
 //! It goes on from the last token boundary; a long run of white space, digits or a string's inside that was cut is
-//! noted ([`Slice`]), so that no byte is walked twice but a few.
+//! noted ([`ScanSlice`]), so that no byte is walked twice but a few.
 //!
 //! Invariants: the outcome does not depend on the slices; a walk looks at no more bytes than its budget, but for the
 //! token at its end and bytes checked to be UTF-8, of which [`UTF8_BYTES_PER_COST`] count as one.
 
 use std::ops::Range;
 
-use super::{Document, Halt, JsonFault, JsonFaultKind, MemberSpan, Place, Scanner, Slice, invalid_utf8};
+use super::{Document, Halt, JsonFault, JsonFaultKind, MemberSpan, ScanPlace, ScanSlice, Scanner, invalid_utf8};
 use crate::wire::json::{Kind, Value};
 
 /// What comes next in a [`SlicedScan`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Next {
+enum NextPart {
     /// Bytes that have not been found to be UTF-8, from here on.
     Utf8(usize),
     Beginning,
@@ -29,9 +29,9 @@ enum Next {
 /// each time.
 #[derive(Debug)]
 pub struct SlicedScan {
-    next: Next,
-    place: Place,
-    pub(super) slice: Slice,
+    next: NextPart,
+    place: ScanPlace,
+    pub(super) slice: ScanSlice,
     /// Members of the outermost object so far.
     members: Vec<MemberSpan>,
     kind: Kind,
@@ -42,9 +42,9 @@ pub struct SlicedScan {
 impl Default for SlicedScan {
     fn default() -> Self {
         Self {
-            next: Next::Utf8(0),
-            place: Place::BEGINNING,
-            slice: Slice::default(),
+            next: NextPart::Utf8(0),
+            place: ScanPlace::BEGINNING,
+            slice: ScanSlice::default(),
             members: Vec::new(),
             kind: Kind::Null,
             start: 0,
@@ -62,7 +62,7 @@ impl SlicedScan {
         if u32::try_from(text.len()).is_err() {
             return Err(JsonFault { kind: JsonFaultKind::TooLong, at: u32::MAX as usize });
         }
-        while let Next::Utf8(from) = self.next {
+        while let NextPart::Utf8(from) = self.next {
             if *budget == 0 {
                 return Ok(false);
             }
@@ -86,28 +86,32 @@ impl SlicedScan {
             Scanner::<_, true> { bytes: text, place: self.place, on_member: |member| members.push(member), slice };
         let result = loop {
             self.place = scanner.place;
-            if self.next == Next::Nothing {
+            if self.next == NextPart::Nothing {
                 break Ok(true);
             }
             if scanner.place.at >= scanner.slice.stop && scanner.place.at < text.len() {
                 break Ok(false);
             }
             let step = match self.next {
-                Next::Utf8(_) | Next::Beginning => scanner.begin().map(|(kind, start)| {
+                NextPart::Utf8(_) | NextPart::Beginning => scanner.begin().map(|(kind, start)| {
                     (self.kind, self.start) = (kind, start);
-                    Next::Value
+                    NextPart::Value
                 }),
-                Next::Value => scanner.value().map(|more| if more { Next::Value } else { Next::BehindValue }),
-                Next::BehindValue if scanner.place.depth == 0 => {
+                NextPart::Value => {
+                    scanner.value().map(|more| if more { NextPart::Value } else { NextPart::BehindValue })
+                }
+                NextPart::BehindValue if scanner.place.depth == 0 => {
                     self.end = scanner.place.at;
-                    Ok(Next::End)
+                    Ok(NextPart::End)
                 }
-                Next::BehindValue => {
+                NextPart::BehindValue => {
                     scanner.tell();
-                    Ok(Next::Separator)
+                    Ok(NextPart::Separator)
                 }
-                Next::Separator => scanner.separator().map(|more| if more { Next::Value } else { Next::BehindValue }),
-                Next::End | Next::Nothing => scanner.end().map(|()| Next::Nothing),
+                NextPart::Separator => {
+                    scanner.separator().map(|more| if more { NextPart::Value } else { NextPart::BehindValue })
+                }
+                NextPart::End | NextPart::Nothing => scanner.end().map(|()| NextPart::Nothing),
             };
             match step {
                 Ok(next) => {
@@ -146,7 +150,7 @@ impl SlicedScan {
 }
 
 /// Checks a piece from `from` on, which ends with a character.
-fn check_utf8(text: &[u8], from: usize, budget: &mut usize) -> Result<Next, JsonFault> {
+fn check_utf8(text: &[u8], from: usize, budget: &mut usize) -> Result<NextPart, JsonFault> {
     let mut end = from.saturating_add(budget.saturating_mul(UTF8_BYTES_PER_COST)).min(text.len());
     // Not inside a character, which has at most three bytes behind its first.
     for _ in 0..3 {
@@ -159,7 +163,7 @@ fn check_utf8(text: &[u8], from: usize, budget: &mut usize) -> Result<Next, Json
         return Err(invalid_utf8(text));
     }
     *budget = budget.saturating_sub(1 + piece.len() / UTF8_BYTES_PER_COST);
-    Ok(if end == text.len() { Next::Beginning } else { Next::Utf8(end) })
+    Ok(if end == text.len() { NextPart::Beginning } else { NextPart::Utf8(end) })
 }
 
 /// Bytes checked to be UTF-8 at the price of one that is scanned.
