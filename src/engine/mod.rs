@@ -62,10 +62,10 @@ pub use self::core::drain::Outcome;
 pub use mailbox::post::Poster;
 pub use thread::spawn;
 
-use self::core::accept::Handover;
+use self::core::accept::Migration;
 use self::core::{Clock, Core, Parts};
 use self::io::pacing;
-use self::mailbox::{Bell, Mailbox};
+use self::mailbox::{Inbox, Mailbox};
 use self::process::Process;
 use self::service::{CoreId, Mail, Service};
 use crate::limits::Limits;
@@ -175,10 +175,10 @@ impl<M: Mail> Bound<M> {
         let mut ready = Vec::with_capacity(cores);
         for (core, (resources, incoming)) in (0..).map(CoreId).zip(resources.into_iter().zip(incoming)) {
             let Resources { poll, listener, mailbox } = resources;
-            let handover = Handover { to: to.clone(), incoming };
+            let migration = Migration { to: to.clone(), incoming };
             let metrics = metrics.core(usize::from(core.0));
             let process = process.clone();
-            let parts = Parts { core, poll, listener, process, mailbox, handover, metrics, clock };
+            let parts = Parts { core, poll, listener, process, mailbox, migration, metrics, clock };
             ready.push(Core::new(parts, service(core)).map_err(StartError::Core)?);
         }
         let spawn = |(index, core)| thread::spawn(format!("core-{index}"), move || run(core));
@@ -201,11 +201,11 @@ impl Engine {
         let (address, listeners) =
             listener::bind(config.address, cores).map_err(|error| StartError::Listen(config.address, error))?;
         let polls = (0..cores).map(|_| Poll::new()).collect::<Result<Vec<_>, Error>>().map_err(StartError::Core)?;
-        let bells = polls.iter().map(|poll| Ok(Bell::new(Waker::new(poll.registry(), token::WAKER)?)));
-        let bells: Arc<[Bell]> = bells.collect::<Result<Vec<_>, Error>>().map_err(StartError::Core)?.into();
+        let inboxes = polls.iter().map(|poll| Ok(Inbox::new(Waker::new(poll.registry(), token::WAKER)?)));
+        let inboxes: Arc<[Inbox]> = inboxes.collect::<Result<Vec<_>, Error>>().map_err(StartError::Core)?.into();
         let limits = config.limits;
-        let process = Arc::new(Process::new(limits.clone(), bells.clone(), || pacing::throttle(&limits)));
-        let (mailboxes, poster) = mailbox::mailboxes(&bells, process.limits.stage_bytes());
+        let process = Arc::new(Process::new(limits.clone(), inboxes.clone(), || pacing::throttle(&limits)));
+        let (mailboxes, poster) = mailbox::mailboxes(&inboxes, process.limits.stage_bytes());
         let resources = polls.into_iter().zip(listeners).zip(mailboxes);
         let resources = resources.map(|((poll, listener), mailbox)| Resources { poll, listener, mailbox }).collect();
         Ok(Bound { address, process, resources, poster, metrics: metrics.clone() })

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use crate::base::time::Now;
 use crate::base::token_bucket::TokenBucket;
-use crate::engine::mailbox::Bell;
+use crate::engine::mailbox::Inbox;
 use crate::engine::pace::GroupPace;
 use crate::engine::reached::Reached;
 use crate::engine::service::{ConnId, CoreId, GROUPS, Group};
@@ -28,7 +28,7 @@ const FAVOUR_REST_MS: u64 = 2;
 #[derive(Debug)]
 pub(super) struct Process {
     pub(super) limits: Limits,
-    pub(super) bells: Arc<[Bell]>,
+    pub(super) inboxes: Arc<[Inbox]>,
     loads: Vec<Load>,
     connections: AtomicUsize,
     receiving_bytes: AtomicUsize,
@@ -91,13 +91,13 @@ impl Favour {
 }
 
 impl Process {
-    pub(super) fn new(limits: Limits, bells: Arc<[Bell]>, throttle: impl Fn() -> TokenBucket) -> Self {
-        assert!((1..=CORES_MAX).contains(&bells.len()), "a process has 1 to {CORES_MAX} cores");
+    pub(super) fn new(limits: Limits, inboxes: Arc<[Inbox]>, throttle: impl Fn() -> TokenBucket) -> Self {
+        assert!((1..=CORES_MAX).contains(&inboxes.len()), "a process has 1 to {CORES_MAX} cores");
         Self {
             paces: std::array::from_fn(|_| GroupPace::new(throttle())),
             limits,
-            loads: bells.iter().map(|_| Load::default()).collect(),
-            bells,
+            loads: inboxes.iter().map(|_| Load::default()).collect(),
+            inboxes,
             connections: AtomicUsize::new(0),
             receiving_bytes: AtomicUsize::new(0),
             favoured: AtomicU64::new(Favour(0).nobody().0),
@@ -117,7 +117,7 @@ impl Process {
     /// Asks every core to drain. Idempotent; callable from any thread.
     pub(super) fn drain(&self) {
         self.draining.store(true, Ordering::Release);
-        self.bells.iter().for_each(Bell::ring);
+        self.inboxes.iter().for_each(Inbox::wake);
     }
 
     pub(super) fn is_draining(&self) -> bool {
@@ -254,8 +254,8 @@ impl Process {
         let holder = (0..).map(CoreId).zip(&self.loads).max_by_key(|(_, load)| largest(load));
         match holder {
             Some((other, load)) if other != core && largest(load) > bytes => {
-                if let Some(bell) = self.bells.get(usize::from(other.0)) {
-                    bell.ring();
+                if let Some(inbox) = self.inboxes.get(usize::from(other.0)) {
+                    inbox.wake();
                 }
                 false
             }
@@ -290,8 +290,8 @@ mod tests {
     fn process(cores: usize, change: impl FnOnce(&mut Limits)) -> Process {
         let mut limits = Limits::default();
         change(&mut limits);
-        let bell = || Bell::new(Waker::new(Poll::new().unwrap().registry(), Token(0)).unwrap());
-        Process::new(limits, (0..cores).map(|_| bell()).collect(), || TokenBucket::new(1000, 100))
+        let inbox = || Inbox::new(Waker::new(Poll::new().unwrap().registry(), Token(0)).unwrap());
+        Process::new(limits, (0..cores).map(|_| inbox()).collect(), || TokenBucket::new(1000, 100))
     }
 
     #[test]

@@ -115,7 +115,7 @@
 //!   followed only by itself.
 //! - Never block, and bound the work of one call: what is left is [`Work::Left`]. `turn_seconds` of the metrics tells.
 //! - Who waits for room ([`Outbox::admits`], [`Post::ingest_room`]) returns [`Work::Held`], also for a socket it has
-//!   parked, and asks again itself in the next `on_turn`: room comes on other cores, and nobody rings. With
+//!   parked, and asks again itself in the next `on_turn`: room comes on other cores, and nobody is woken. With
 //!   [`Work::Idle`] the core sleeps until something happens to it, if need be for ever. Nothing can assert this: only
 //!   the service knows for what it waits.
 //! - While [`Service::takes_ingest`] says no and mail of that group waits, the core looks again after a millisecond,

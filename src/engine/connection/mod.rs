@@ -64,16 +64,16 @@ pub(in crate::engine) enum Phase {
     /// In use.
     Open,
     /// What is queued is the last.
-    Finishing(Farewell),
+    Finishing(Linger),
     /// Everything was written and our side is shut.
-    Lingering(Farewell),
+    Lingering(Linger),
     /// Nothing more is read or written; the core is about to drop it.
     Over,
 }
 
 /// How long and for how much a peer is waited for at the end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::engine) struct Farewell {
+pub(in crate::engine) struct Linger {
     /// How long, from the last progress of the socket; milliseconds.
     patience_ms: u32,
     /// The time runs from the beginning instead.
@@ -141,7 +141,7 @@ pub(in crate::engine) struct Flags {
     pub(in crate::engine) in_heavy: bool,
 }
 
-impl Farewell {
+impl Linger {
     /// Patience from the last progress on, and input up to [`DISCARD_BYTES_MAX`].
     pub(in crate::engine) fn new(patience: Duration) -> Self {
         let patience_ms = u32::try_from(patience.as_millis()).unwrap_or(u32::MAX);
@@ -325,14 +325,14 @@ mod tests {
     }
 
     #[test]
-    fn a_farewell_ends_by_bytes_and_by_time() {
-        let mut farewell = Farewell::new(Duration::from_secs(5));
-        assert_eq!(farewell.deadline(Now(1000)), Deadline(6000));
-        farewell.shorten(Duration::from_secs(1));
-        assert_eq!(farewell.deadline(Now(1000)), Deadline(2000));
-        farewell.shorten(Duration::from_secs(3));
-        assert_eq!(farewell.deadline(Now(1000)), Deadline(2000));
-        assert!(farewell.discard(DISCARD_BYTES_MAX));
-        assert!(!farewell.discard(1));
+    fn a_lingering_close_ends_by_bytes_and_by_time() {
+        let mut linger = Linger::new(Duration::from_secs(5));
+        assert_eq!(linger.deadline(Now(1000)), Deadline(6000));
+        linger.shorten(Duration::from_secs(1));
+        assert_eq!(linger.deadline(Now(1000)), Deadline(2000));
+        linger.shorten(Duration::from_secs(3));
+        assert_eq!(linger.deadline(Now(1000)), Deadline(2000));
+        assert!(linger.discard(DISCARD_BYTES_MAX));
+        assert!(!linger.discard(1));
     }
 }

@@ -30,7 +30,7 @@ const GUESTS_MAX: usize = 256;
 
 /// The way of accepted sockets to cores with fewer of them. Their places are already counted.
 #[derive(Debug)]
-pub(in crate::engine) struct Handover {
+pub(in crate::engine) struct Migration {
     pub(in crate::engine) to: Vec<Sender<TcpStream>>,
     pub(in crate::engine) incoming: Receiver<TcpStream>,
 }
@@ -43,7 +43,7 @@ impl<S: Service> Core<S> {
                 break;
             }
         }
-        while let Ok(stream) = self.handover.incoming.try_recv() {
+        while let Ok(stream) = self.migration.incoming.try_recv() {
             self.take_on(stream);
         }
     }
@@ -67,7 +67,7 @@ impl<S: Service> Core<S> {
             Accepted::OnLastDescriptor(stream) => {
                 self.io.process.reached.note(Limit::Descriptors, self.io.now);
                 self.let_go_of_eldest();
-                self.reap();
+                self.remove_ended();
                 self.acceptor.refill();
                 if self.acceptor.has_reserve() {
                     self.hear(stream);
@@ -93,18 +93,18 @@ impl<S: Service> Core<S> {
 
     /// Whether another core has handed over connections that were not taken on yet.
     pub(in crate::engine) fn is_given_connections(&self) -> bool {
-        !self.handover.incoming.is_empty()
+        !self.migration.incoming.is_empty()
     }
 
     fn hand_over(&mut self, core: CoreId, stream: TcpStream) {
-        let sent = self.handover.to.get(usize::from(core.0)).is_some_and(|to| to.send(stream).is_ok());
+        let sent = self.migration.to.get(usize::from(core.0)).is_some_and(|to| to.send(stream).is_ok());
         if !sent {
             self.io.process.unplace(core);
             return;
         }
         self.io.metrics.handed_over.increment();
-        if let Some(bell) = self.io.process.bells.get(usize::from(core.0)) {
-            bell.ring();
+        if let Some(inbox) = self.io.process.inboxes.get(usize::from(core.0)) {
+            inbox.wake();
         }
     }
 
@@ -163,7 +163,7 @@ impl<S: Service> Core<S> {
             self.turn_away(id);
         }
         self.io.flush_one(id);
-        self.io.doom(id, Ending::Refused);
+        self.io.end(id, Ending::Refused);
     }
 
     fn insert(&mut self, socket: Socket) -> Option<ConnId> {

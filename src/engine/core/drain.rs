@@ -135,9 +135,9 @@ impl<S: Service> Core<S> {
                 // Its edge may not have been seen yet: what it has sent before now is to be answered.
                 (Phase::Open, Half::Http(_)) => conn.flags.readable = true,
                 (Phase::Open | Phase::Over, _) => {}
-                (Phase::Finishing(farewell) | Phase::Lingering(farewell), _) => {
-                    farewell.shorten(CLOSE_TIME);
-                    let until = farewell.deadline(now);
+                (Phase::Finishing(linger) | Phase::Lingering(linger), _) => {
+                    linger.shorten(CLOSE_TIME);
+                    let until = linger.deadline(now);
                     self.io.set_deadline(id, until);
                 }
             }
@@ -149,7 +149,7 @@ impl<S: Service> Core<S> {
     /// Goes on through the stages, as far as each is complete. Some once the core is done.
     pub(in crate::engine) fn drain(&mut self) -> Option<Outcome> {
         loop {
-            self.reap();
+            self.remove_ended();
             match self.next_stage() {
                 DrainStep::To(stage) => {
                     debug!(core = self.io.core.0, ?stage, "drain goes on");
@@ -293,7 +293,7 @@ impl<S: Service> Core<S> {
             Half::EventStream(_) | Half::WebSocket(_) => return,
         };
         match (measure, waiting) {
-            (_, WaitingFor::Request) if conn.queue.is_empty() => self.io.doom(id, Ending::Drain),
+            (_, WaitingFor::Request) if conn.queue.is_empty() => self.io.end(id, Ending::Drain),
             (_, WaitingFor::Request | WaitingFor::Discard) => self.io.finish(id, Ending::Drain),
             (Measure::CloseIdle, _) | (Measure::RefuseUnfinished, WaitingFor::Answer) => {}
             (Measure::CloseAll, WaitingFor::Answer) => {

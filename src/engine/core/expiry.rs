@@ -12,7 +12,7 @@
 
 use crate::engine::connection::http::WaitingFor;
 use crate::engine::connection::websocket::Silence;
-use crate::engine::connection::{Connection, Half, NEVER, Phase};
+use crate::engine::connection::{Half, NEVER, Phase};
 use crate::engine::core::Core;
 use crate::engine::service::{ConnId, Ending, HttpFault, Service, Work};
 use crate::limits::CLOSE_TIME;
@@ -112,7 +112,7 @@ impl<S: Service> Core<S> {
             (Phase::Open, Half::Http(_)) => self.on_http_deadline(id),
             (Phase::Open, Half::WebSocket(_)) => self.on_websocket_deadline(id),
             (Phase::Open, Half::EventStream(_)) => self.on_event_stream_deadline(id),
-            (Phase::Finishing(_) | Phase::Lingering(_), _) => self.on_farewell_deadline(id),
+            (Phase::Finishing(_) | Phase::Lingering(_), _) => self.on_linger_deadline(id),
             (Phase::Over, _) => {}
         }
     }
@@ -136,9 +136,9 @@ impl<S: Service> Core<S> {
                 self.io.set_deadline(id, read_until);
             }
             // It does not read the answer it got.
-            WaitingFor::Request if !conn.queue.is_empty() => self.io.doom(id, Ending::Timeout),
-            WaitingFor::Request => self.io.doom(id, Ending::Idle),
-            WaitingFor::Discard => self.io.doom(id, Ending::Timeout),
+            WaitingFor::Request if !conn.queue.is_empty() => self.io.end(id, Ending::Timeout),
+            WaitingFor::Request => self.io.end(id, Ending::Idle),
+            WaitingFor::Discard => self.io.end(id, Ending::Timeout),
         }
     }
 
@@ -155,7 +155,7 @@ impl<S: Service> Core<S> {
         let Half::WebSocket(half) = &mut conn.half else { return };
         if half.is_open() {
             match half.on_deadline(now, awake_since, is_read, &mut replies) {
-                Silence::TooLong => self.io.doom(id, Ending::Silent),
+                Silence::TooLong => self.io.end(id, Ending::Silent),
                 Silence::Ping(next) | Silence::Until(next) => {
                     self.io.queue(id, |out| out.extend_from_slice(&replies));
                     self.io.set_deadline(id, next);
@@ -166,7 +166,7 @@ impl<S: Service> Core<S> {
             // CLOSING: the peer has its time from the moment the socket took our close frame.
             let until = progress_at.after(CLOSE_TIME);
             if strict || until.is_due(now) {
-                self.io.doom(id, Ending::Service);
+                self.io.end(id, Ending::Service);
             } else {
                 self.io.set_deadline(id, until);
             }
@@ -190,15 +190,15 @@ impl<S: Service> Core<S> {
         self.replies = heartbeat;
     }
 
-    fn on_farewell_deadline(&mut self, id: ConnId) {
+    fn on_linger_deadline(&mut self, id: ConnId) {
         let now = self.io.now;
         let Some(conn) = self.io.connection(id) else { return };
-        let (Phase::Finishing(farewell) | Phase::Lingering(farewell)) = conn.phase else { return };
-        let until = farewell.deadline(conn.progress_at);
-        if farewell.is_extensible() && !until.is_due(now) {
+        let (Phase::Finishing(linger) | Phase::Lingering(linger)) = conn.phase else { return };
+        let until = linger.deadline(conn.progress_at);
+        if linger.is_extensible() && !until.is_due(now) {
             self.io.set_deadline(id, until);
         } else {
-            self.io.doom(id, Ending::Complete);
+            self.io.end(id, Ending::Complete);
         }
     }
 }

@@ -102,7 +102,7 @@ impl<S: Service> Core<S> {
                 }
                 Err(error) => {
                     debug!(slot = id.slot, %error, "read failed");
-                    self.io.doom(id, Ending::SocketError);
+                    self.io.end(id, Ending::SocketError);
                     break;
                 }
             }
@@ -156,9 +156,9 @@ impl<S: Service> Core<S> {
             let Some(conn) = self.io.connection(id) else { return Fed { used: input.len(), partial: false } };
             match &mut conn.phase {
                 Phase::Open => {}
-                Phase::Finishing(farewell) | Phase::Lingering(farewell) => {
-                    if !farewell.discard(rest.len()) {
-                        self.io.doom(id, Ending::Complete);
+                Phase::Finishing(linger) | Phase::Lingering(linger) => {
+                    if !linger.discard(rest.len()) {
+                        self.io.end(id, Ending::Complete);
                     }
                     return Fed { used: input.len(), partial: false };
                 }
@@ -320,7 +320,7 @@ impl<S: Service> Core<S> {
         let Some(conn) = self.io.connection(id) else { return (input.len(), false) };
         let Half::EventStream(half) = &mut conn.half else { return (0, false) };
         if !half.discard(input.len()) {
-            self.io.doom(id, Ending::ProtocolError);
+            self.io.end(id, Ending::ProtocolError);
         }
         (input.len(), true)
     }
@@ -329,14 +329,14 @@ impl<S: Service> Core<S> {
     fn on_end(&mut self, id: ConnId) {
         let Some(conn) = self.io.connections.get_mut(id.slot, id.generation) else { return };
         match (&conn.half, conn.phase) {
-            (_, Phase::Lingering(_)) => self.io.doom(id, Ending::Complete),
+            (_, Phase::Lingering(_)) => self.io.end(id, Ending::Complete),
             (_, Phase::Finishing(_) | Phase::Over) => {}
             // A body cut off brings nothing; a client that still reads answers to what it sent before gets them.
-            (Half::Http(_), Phase::Open) if conn.queue.is_empty() => self.io.doom(id, Ending::Peer),
+            (Half::Http(_), Phase::Open) if conn.queue.is_empty() => self.io.end(id, Ending::Peer),
             (Half::Http(_), Phase::Open) => self.io.finish(id, Ending::Peer),
             (Half::EventStream(_), Phase::Open) => self.on_event_stream_client_end(id),
             // A WebSocket without a close frame is broken.
-            (Half::WebSocket(_), Phase::Open) => self.io.doom(id, Ending::Peer),
+            (Half::WebSocket(_), Phase::Open) => self.io.end(id, Ending::Peer),
         }
     }
 
@@ -348,7 +348,7 @@ impl<S: Service> Core<S> {
         let Some(conn) = self.io.connection(id) else { return };
         let idle = conn.queue.is_empty();
         if conn.socket.has_failed() {
-            self.io.doom(id, Ending::Peer);
+            self.io.end(id, Ending::Peer);
         } else if let Half::EventStream(half) = &mut conn.half {
             half.on_client_end(now, idle, &mut probe);
             self.io.queue(id, |out| out.extend_from_slice(&probe));

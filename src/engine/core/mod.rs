@@ -6,7 +6,7 @@
 //!
 //! Invariant: the core does not sleep while anything waits that no event will announce: input or output left over from
 //! a budget, mail, a service with work left. Before it sleeps it raises its flag and looks once more, so that nobody
-//! has to ring for a core that is awake.
+//! has to wake a core that is awake.
 
 pub(super) mod accept;
 pub(super) mod drain;
@@ -25,7 +25,7 @@ use tracing::{debug, info};
 
 use crate::base::time::{Deadline, Now};
 use crate::engine::connection::reception::CONNECTION_BYTES_MAX;
-use crate::engine::core::accept::Handover;
+use crate::engine::core::accept::Migration;
 use crate::engine::core::drain::{Drain, Ends, Outcome};
 use crate::engine::core::expiry::Late;
 use crate::engine::io::{Io, count_backlog, count_receiving};
@@ -78,7 +78,7 @@ pub(in crate::engine) struct Parts<M> {
     pub(in crate::engine) listener: TcpListener,
     pub(in crate::engine) process: Arc<Process>,
     pub(in crate::engine) mailbox: Mailbox<M>,
-    pub(in crate::engine) handover: Handover,
+    pub(in crate::engine) migration: Migration,
     pub(in crate::engine) metrics: Arc<CoreMetrics>,
     pub(in crate::engine) clock: Clock,
 }
@@ -102,7 +102,7 @@ pub(in crate::engine) struct Core<S: Service> {
     late: Vec<Late>,
     poll: Poll,
     acceptor: Acceptor,
-    handover: Handover,
+    migration: Migration,
     clock: Clock,
     /// When the last poll ended; none before the first.
     turn_began: Option<Duration>,
@@ -125,7 +125,7 @@ impl<S: Service> Core<S> {
             late: Vec::new(),
             poll: parts.poll,
             acceptor,
-            handover: parts.handover,
+            migration: parts.migration,
             clock: parts.clock,
             turn_began: None,
             in_debt: false,
@@ -177,14 +177,14 @@ impl<S: Service> Core<S> {
         let mut timeout = self.timeout();
         let sleeps = timeout != Some(Duration::ZERO);
         if sleeps {
-            self.io.mailbox.bell().before_sleep();
+            self.io.mailbox.inbox().before_sleep();
             if self.has_outside_work() {
                 timeout = Some(Duration::ZERO);
             }
         }
         let result = self.poll.poll(events, timeout);
         if sleeps {
-            self.io.mailbox.bell().after_sleep();
+            self.io.mailbox.inbox().after_sleep();
         }
         // Who sleeps until something happens has no deadline before it.
         self.turn_began = Some(self.read_clock(timeout));
@@ -203,9 +203,9 @@ impl<S: Service> Core<S> {
         self.begin_drain();
         self.expire();
         self.read();
-        self.reap();
+        self.remove_ended();
         self.exchange_mail();
-        self.reap();
+        self.remove_ended();
         self.io.flush();
         self.judge_late();
         self.tell_drained();
@@ -214,7 +214,7 @@ impl<S: Service> Core<S> {
         self.io.tidy_lagging();
         let service = &self.service;
         self.in_debt = self.io.pace(|group| service.admits(group));
-        self.reap();
+        self.remove_ended();
         let outcome = self.drain();
         self.io.mailbox.dispatch();
         self.io.asked = Cell::default();
@@ -284,11 +284,11 @@ impl<S: Service> Core<S> {
     }
 
     /// Tells the service of ends that were decided, drops the connections that are over and tells of those too.
-    pub(in crate::engine) fn reap(&mut self) {
+    pub(in crate::engine) fn remove_ended(&mut self) {
         // Telling of one end may bring about another.
         loop {
             self.tell_closing();
-            let Some(id) = self.io.lists.doomed.pop() else { break };
+            let Some(id) = self.io.lists.ended.pop() else { break };
             let Some(mut conn) = self.io.connections.remove(id.slot, id.generation) else { continue };
             let ending = conn.ending.unwrap_or(Ending::Peer);
             conn.socket.deregister(self.poll.registry());
@@ -384,8 +384,8 @@ impl<S: Service> Core<S> {
             self.io.cut(id, b"", WebSocketClose { code: 1013, reason: "" });
             if self.io.connections.get(id.slot, id.generation).is_some_and(|conn| conn.queue.backlog_bytes() == bytes) {
                 // What is left is one message begun; it goes with its connection.
-                self.io.doom(id, Ending::SlowConsumer);
-                self.reap();
+                self.io.end(id, Ending::SlowConsumer);
+                self.remove_ended();
             }
         }
     }

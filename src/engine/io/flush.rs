@@ -101,7 +101,7 @@ impl<M: Mail> Io<M> {
             Err(error) => {
                 debug!(slot = id.slot, %error, "write failed");
                 let has_left = self.connection(id).is_some_and(|conn| conn.flags.peer_ended);
-                self.doom(id, if has_left { Ending::Peer } else { Ending::SocketError });
+                self.end(id, if has_left { Ending::Peer } else { Ending::SocketError });
             }
         }
     }
@@ -119,12 +119,12 @@ impl<M: Mail> Io<M> {
             if std::mem::take(&mut conn.flags.tell_drained) {
                 self.lists.drained.push(id);
             }
-            if let Phase::Finishing(farewell) = conn.phase {
+            if let Phase::Finishing(linger) = conn.phase {
                 let ended = conn.flags.peer_ended && !conn.flags.readable;
                 conn.socket.shut_write();
-                conn.phase = Phase::Lingering(farewell);
+                conn.phase = Phase::Lingering(linger);
                 if ended {
-                    self.doom(id, Ending::Complete);
+                    self.end(id, Ending::Complete);
                     return;
                 }
             }

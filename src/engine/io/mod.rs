@@ -6,7 +6,7 @@
 //!
 //! - Lists hold [`ConnId`]s and may name connections that are gone; a flag in the connection keeps it on a list once.
 //! - Every connection with bytes queued is on a flush list, or its socket is full and it is on `lagging`.
-//! - A doomed connection (on `doomed`) takes nothing more.
+//! - A connection that has ended (on `ended`) takes nothing more.
 
 mod flush;
 mod outbox;
@@ -23,7 +23,7 @@ use crate::base::time::{Deadline, Now};
 use crate::base::timer_wheel::TimerWheel;
 use crate::engine::blocks::Blocks;
 use crate::engine::connection::websocket::WebSocket;
-use crate::engine::connection::{Connection, Farewell, Half, NEVER, Phase};
+use crate::engine::connection::{Connection, Half, Linger, NEVER, Phase};
 use crate::engine::mailbox::Mailbox;
 use crate::engine::process::{Favour, Process};
 use crate::engine::service::{ConnId, CoreId, Ending, GROUPS, Mail, Response, Terms, WebSocketUpgrade};
@@ -92,7 +92,7 @@ pub(in crate::engine) struct Lists {
     /// Its end is decided, which the service does not know yet.
     pub(in crate::engine) closing: Vec<ConnId>,
     /// It is over.
-    pub(in crate::engine) doomed: Vec<ConnId>,
+    pub(in crate::engine) ended: Vec<ConnId>,
 }
 
 impl<M: Mail> Io<M> {
@@ -352,26 +352,26 @@ impl<M: Mail> Io<M> {
     /// What is queued is the last: it is written, then the peer has its time to read it and to end.
     pub(in crate::engine) fn finish(&mut self, id: ConnId, ending: Ending) {
         let Some(conn) = self.connections.get(id.slot, id.generation) else { return };
-        let farewell = match conn.half {
-            _ if !conn.flags.counted => Farewell::strict(CLOSE_TIME),
+        let linger = match conn.half {
+            _ if !conn.flags.counted => Linger::strict(CLOSE_TIME),
             // A client that is still sending a request which was refused gets longer: it may read our answer only
             // afterwards.
-            Half::Http(_) if !self.draining => Farewell::new(DISCARD_TIME),
-            _ => Farewell::new(CLOSE_TIME),
+            Half::Http(_) if !self.draining => Linger::new(DISCARD_TIME),
+            _ => Linger::new(CLOSE_TIME),
         };
-        self.finish_within(id, ending, farewell);
+        self.finish_within(id, ending, linger);
     }
 
     /// The same with a patience of its own.
-    pub(in crate::engine) fn finish_within(&mut self, id: ConnId, ending: Ending, farewell: Farewell) {
+    pub(in crate::engine) fn finish_within(&mut self, id: ConnId, ending: Ending, linger: Linger) {
         let now = self.now;
         let Some(conn) = self.connection(id) else { return };
         if conn.phase == Phase::Open {
-            conn.phase = Phase::Finishing(farewell);
+            conn.phase = Phase::Finishing(linger);
             conn.leftover = None;
             conn.flags.starved = false;
             self.decide_end(id, ending);
-            self.set_deadline(id, farewell.deadline(now));
+            self.set_deadline(id, linger.deadline(now));
             self.count_receiving(id);
             self.schedule_flush(id);
             self.schedule_input(id);
@@ -379,13 +379,13 @@ impl<M: Mail> Io<M> {
     }
 
     /// The connection is over at once.
-    pub(in crate::engine) fn doom(&mut self, id: ConnId, ending: Ending) {
+    pub(in crate::engine) fn end(&mut self, id: ConnId, ending: Ending) {
         if let Some(conn) = self.connections.get_mut(id.slot, id.generation)
             && conn.phase != Phase::Over
         {
             conn.phase = Phase::Over;
             self.decide_end(id, ending);
-            self.lists.doomed.push(id);
+            self.lists.ended.push(id);
         }
     }
 

@@ -9,7 +9,7 @@ use tracing::info;
 
 use crate::base::time::{Deadline, Now};
 use crate::engine::connection::event_stream::EventStream;
-use crate::engine::connection::{Connection, Farewell, Half, NEVER, Phase};
+use crate::engine::connection::{Connection, Half, Linger, NEVER, Phase};
 use crate::engine::io::pacing::{fanout_bytes_max, heavy_bytes, overdraft_bytes};
 use crate::engine::io::{Io, arm, count_backlog};
 use crate::engine::service::{
@@ -118,7 +118,7 @@ impl<M: Mail> Outbox for Io<M> {
             Half::EventStream(half) => {
                 let framing = half.framing();
                 self.queue(id, |out| out.extend_from_slice(framing.last()));
-                self.finish_within(id, Ending::SlowConsumer, Farewell::strict(CLOSE_TIME));
+                self.finish_within(id, Ending::SlowConsumer, Linger::strict(CLOSE_TIME));
             }
             Half::Http(_) => {}
         }

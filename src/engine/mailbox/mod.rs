@@ -34,9 +34,9 @@ use crate::engine::service::{CoreId, GROUPS, Group, Mail};
 /// Bytes in a lane, by group.
 pub(in crate::engine) type Depths = [AtomicUsize; GROUPS];
 
-/// What every core can see of each other core.
+/// What every core can see of each other core's mail: how much there is, and whether that core sleeps.
 #[derive(Debug)]
-pub(in crate::engine) struct Bell {
+pub(in crate::engine) struct Inbox {
     waker: Waker,
     sleeping: AtomicBool,
     /// The core is no more.
@@ -45,8 +45,8 @@ pub(in crate::engine) struct Bell {
     pub(in crate::engine) fanout_bytes: Depths,
 }
 
-impl Bell {
-    /// A bell for the core whose poll has this waker.
+impl Inbox {
+    /// The inbox of the core whose poll has this waker.
     pub(in crate::engine) const fn new(waker: Waker) -> Self {
         Self {
             waker,
@@ -58,7 +58,7 @@ impl Bell {
     }
 
     /// Wakes the core if it sleeps. What it shall see has been stored before.
-    pub(in crate::engine) fn ring(&self) {
+    pub(in crate::engine) fn wake(&self) {
         fence(Ordering::SeqCst);
         if self.sleeping.load(Ordering::Relaxed) && self.sleeping.swap(false, Ordering::AcqRel) {
             // The eventfd of a waker can only fail for a reason that ends the process anyway.
@@ -87,7 +87,7 @@ impl Bell {
 #[derive(Debug)]
 pub(in crate::engine) struct Mailbox<M> {
     core: CoreId,
-    bells: Arc<[Bell]>,
+    inboxes: Arc<[Inbox]>,
     ingest: MailLane<M>,
     fanout: MailLane<M>,
     /// Ingest mail that was not taken when its turn came, by group.
@@ -145,21 +145,21 @@ pub(in crate::engine) enum Bag<M> {
 /// Into one lane of each core.
 pub(in crate::engine) type Senders<M> = Arc<[Sender<Bag<M>>]>;
 
-/// A mailbox for each bell's core, all connected with each other; and a poster for threads that are no cores, which
+/// A mailbox for each inbox's core, all connected with each other; and a poster for threads that are no cores, which
 /// have room for so many bytes in each ingest lane.
 pub(in crate::engine) fn mailboxes<M: Mail>(
-    bells: &Arc<[Bell]>,
+    inboxes: &Arc<[Inbox]>,
     ingest_bytes_max: usize,
 ) -> (Vec<Mailbox<M>>, Poster<M>) {
-    let (to_ingest, ingest) = lanes(bells.len());
-    let (to_fanout, fanout) = lanes(bells.len());
+    let (to_ingest, ingest) = lanes(inboxes.len());
+    let (to_fanout, fanout) = lanes(inboxes.len());
     let cores = (0..).map(CoreId);
     let both = ingest.into_iter().zip(fanout);
     let mailboxes = cores.zip(both).map(|(core, (ingest, fanout))| {
         let aside = std::array::from_fn(|_| VecDeque::new());
-        Mailbox { core, bells: bells.clone(), ingest, fanout, aside }
+        Mailbox { core, inboxes: inboxes.clone(), ingest, fanout, aside }
     });
-    (mailboxes.collect(), Poster::new(bells.clone(), to_ingest, to_fanout, ingest_bytes_max))
+    (mailboxes.collect(), Poster::new(inboxes.clone(), to_ingest, to_fanout, ingest_bytes_max))
 }
 
 /// The senders into each core's lane, and the ends of each core.
@@ -175,25 +175,25 @@ fn lanes<M>(cores: usize) -> (Senders<M>, Vec<MailLane<M>>) {
 }
 
 impl<M: Mail> Mailbox<M> {
-    /// This core's own bell.
-    pub(in crate::engine) fn bell(&self) -> &Bell {
-        &self.bells[usize::from(self.core.0)]
+    /// This core's own inbox.
+    pub(in crate::engine) fn inbox(&self) -> &Inbox {
+        &self.inboxes[usize::from(self.core.0)]
     }
 
     /// Puts mail into the ingest bag for that core.
     pub(in crate::engine) fn send_ingest(&mut self, to: CoreId, mail: M) {
-        if let Some(bell) = self.bells.get(usize::from(to.0)) {
+        if let Some(inbox) = self.inboxes.get(usize::from(to.0)) {
             let bytes = mail.weight();
-            bell.ingest_bytes[mail.group().index()].fetch_add(bytes, Ordering::Relaxed);
+            inbox.ingest_bytes[mail.group().index()].fetch_add(bytes, Ordering::Relaxed);
             self.ingest.fill(to, Weighed { mail, bytes });
         }
     }
 
     /// Puts mail into the fan-out bag for that core.
     pub(in crate::engine) fn send_fanout(&mut self, to: CoreId, mail: M) {
-        if let Some(bell) = self.bells.get(usize::from(to.0)) {
+        if let Some(inbox) = self.inboxes.get(usize::from(to.0)) {
             let bytes = mail.weight();
-            bell.fanout_bytes[mail.group().index()].fetch_add(bytes, Ordering::Relaxed);
+            inbox.fanout_bytes[mail.group().index()].fetch_add(bytes, Ordering::Relaxed);
             self.fanout.fill(to, Weighed { mail, bytes });
         }
     }
@@ -201,29 +201,29 @@ impl<M: Mail> Mailbox<M> {
     /// Bytes of fan-out mail of that group before the core that has most of it. Senders ask themselves: a core in the
     /// middle of a long turn cannot tell.
     pub(in crate::engine) fn most_fanout_bytes(&self, group: Group) -> usize {
-        let bytes = |bell: &Bell| bell.fanout_bytes[group.index()].load(Ordering::Relaxed);
-        self.bells.iter().map(bytes).max().unwrap_or(0)
+        let bytes = |inbox: &Inbox| inbox.fanout_bytes[group.index()].load(Ordering::Relaxed);
+        self.inboxes.iter().map(bytes).max().unwrap_or(0)
     }
 
     /// Bytes of that group in that core's ingest lane, laid aside or not.
     pub(in crate::engine) fn ingest_bytes(&self, to: CoreId, group: Group) -> usize {
-        let bell = self.bells.get(usize::from(to.0));
-        bell.map_or(0, |bell| bell.ingest_bytes[group.index()].load(Ordering::Relaxed))
+        let inbox = self.inboxes.get(usize::from(to.0));
+        inbox.map_or(0, |inbox| inbox.ingest_bytes[group.index()].load(Ordering::Relaxed))
     }
 
     /// Bytes in both of this core's lanes.
     pub(in crate::engine) fn bytes(&self) -> usize {
-        let bell = self.bell();
-        bell.fanout_bytes.iter().chain(&bell.ingest_bytes).map(|bytes| bytes.load(Ordering::Relaxed)).sum()
+        let inbox = self.inbox();
+        inbox.fanout_bytes.iter().chain(&inbox.ingest_bytes).map(|bytes| bytes.load(Ordering::Relaxed)).sum()
     }
 
     /// Hands all filled bags over.
     pub(in crate::engine) fn dispatch(&mut self) {
-        for (to, bell) in self.bells.iter().enumerate() {
+        for (to, inbox) in self.inboxes.iter().enumerate() {
             let ingest = self.ingest.dispatch(self.core, to);
             let fanout = self.fanout.dispatch(self.core, to);
             if (ingest || fanout) && to != usize::from(self.core.0) {
-                bell.ring();
+                inbox.wake();
             }
         }
     }
@@ -259,7 +259,7 @@ impl<M: Mail> Mailbox<M> {
     }
 
     fn out_of_ingest(&self, (from, Weighed { mail, bytes }): (CoreId, Weighed<M>)) -> Letter<M> {
-        self.bell().ingest_bytes[mail.group().index()].fetch_sub(bytes, Ordering::Relaxed);
+        self.inbox().ingest_bytes[mail.group().index()].fetch_sub(bytes, Ordering::Relaxed);
         Letter::Mail(from, mail)
     }
 
@@ -273,7 +273,7 @@ impl<M: Mail> Mailbox<M> {
         match self.fanout.next(bags)? {
             NextMail::End => Some(Letter::End),
             NextMail::Mail(from, Weighed { mail, bytes }) => {
-                self.bell().fanout_bytes[mail.group().index()].fetch_sub(bytes, Ordering::Relaxed);
+                self.inbox().fanout_bytes[mail.group().index()].fetch_sub(bytes, Ordering::Relaxed);
                 Some(Letter::Mail(from, mail))
             }
         }
@@ -314,20 +314,20 @@ impl<M: Mail> Mailbox<M> {
     pub(in crate::engine) fn end_ingest(&mut self) {
         self.dispatch();
         self.ingest.end();
-        self.bells.iter().for_each(Bell::ring);
+        self.inboxes.iter().for_each(Inbox::wake);
     }
 
     /// Ends the fan-out lane toward every core, behind everything sent.
     pub(in crate::engine) fn end_fanout(&mut self) {
         self.dispatch();
         self.fanout.end();
-        self.bells.iter().for_each(Bell::ring);
+        self.inboxes.iter().for_each(Inbox::wake);
     }
 }
 
 impl<M> Drop for Mailbox<M> {
     fn drop(&mut self) {
-        self.bells[usize::from(self.core.0)].ended.store(true, Ordering::Relaxed);
+        self.inboxes[usize::from(self.core.0)].ended.store(true, Ordering::Relaxed);
     }
 }
 
@@ -412,9 +412,9 @@ mod tests {
 
     fn pair<M: Mail>() -> (Vec<Poll>, Vec<Mailbox<M>>) {
         let polls: Vec<Poll> = (0..2).map(|_| Poll::new().unwrap()).collect();
-        let bells: Arc<[Bell]> =
-            polls.iter().map(|poll| Bell::new(Waker::new(poll.registry(), Token(0)).unwrap())).collect();
-        (polls, mailboxes(&bells, 1000).0)
+        let inboxes: Arc<[Inbox]> =
+            polls.iter().map(|poll| Inbox::new(Waker::new(poll.registry(), Token(0)).unwrap())).collect();
+        (polls, mailboxes(&inboxes, 1000).0)
     }
 
     const ONE: CoreId = CoreId(1);
@@ -528,7 +528,7 @@ mod tests {
         cores[0].dispatch();
         polls[1].poll(&mut events, zero).unwrap();
         assert!(events.is_empty(), "core 1 is awake");
-        cores[1].bell().before_sleep();
+        cores[1].inbox().before_sleep();
         assert!(cores[1].has_mail(), "which is why a core looks again before it sleeps");
         cores[0].send_fanout(ONE, Note(1));
         cores[0].dispatch();

@@ -11,13 +11,13 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use crate::engine::mailbox::{Bag, Bell, Depths, Senders, Weighed};
+use crate::engine::mailbox::{Bag, Depths, Inbox, Senders, Weighed};
 use crate::engine::service::{Admits, CoreId, Group, Mail};
 
 /// Sends mail to every core; [`CoreId::OUTSIDE`] is who it is from.
 #[derive(Debug)]
 pub struct Poster<M> {
-    bells: Arc<[Bell]>,
+    inboxes: Arc<[Inbox]>,
     ingest: Senders<M>,
     fanout: Senders<M>,
     /// Of the ingest lane of one core.
@@ -27,7 +27,7 @@ pub struct Poster<M> {
 impl<M> Clone for Poster<M> {
     fn clone(&self) -> Self {
         Self {
-            bells: Arc::clone(&self.bells),
+            inboxes: Arc::clone(&self.inboxes),
             ingest: Arc::clone(&self.ingest),
             fanout: Arc::clone(&self.fanout),
             bytes_max: self.bytes_max,
@@ -36,36 +36,41 @@ impl<M> Clone for Poster<M> {
 }
 
 impl<M: Mail> Poster<M> {
-    pub(in crate::engine) fn new(bells: Arc<[Bell]>, ingest: Senders<M>, fanout: Senders<M>, bytes_max: usize) -> Self {
-        Self { bells, ingest, fanout, bytes_max }
+    pub(in crate::engine) fn new(
+        inboxes: Arc<[Inbox]>,
+        ingest: Senders<M>,
+        fanout: Senders<M>,
+        bytes_max: usize,
+    ) -> Self {
+        Self { inboxes, ingest, fanout, bytes_max }
     }
 
     /// Sends into a core's ingest lane. Ask [`Poster::ingest_room`] first.
     pub fn send_ingest(&self, to: CoreId, mail: M) {
-        self.send(&self.ingest, |bell| &bell.ingest_bytes, to, mail);
+        self.send(&self.ingest, |inbox| &inbox.ingest_bytes, to, mail);
     }
 
     /// Sends into a core's fan-out lane.
     pub fn send_fanout(&self, to: CoreId, mail: M) {
-        self.send(&self.fanout, |bell| &bell.fanout_bytes, to, mail);
+        self.send(&self.fanout, |inbox| &inbox.fanout_bytes, to, mail);
     }
 
-    fn send(&self, lane: &Senders<M>, depth: fn(&Bell) -> &Depths, to: CoreId, mail: M) {
+    fn send(&self, lane: &Senders<M>, depth: fn(&Inbox) -> &Depths, to: CoreId, mail: M) {
         let index = usize::from(to.0);
-        let (Some(bell), Some(channel)) = (self.bells.get(index), lane.get(index)) else { return };
+        let (Some(inbox), Some(channel)) = (self.inboxes.get(index), lane.get(index)) else { return };
         let (bytes, group) = (mail.weight(), mail.group().index());
-        depth(bell)[group].fetch_add(bytes, Ordering::Relaxed);
+        depth(inbox)[group].fetch_add(bytes, Ordering::Relaxed);
         let _gone = channel.send(Bag::Mail(CoreId::OUTSIDE, vec![Weighed { mail, bytes }]));
-        bell.ring();
+        inbox.wake();
     }
 
     /// What a core's ingest lane has room for, of that group. Of a core that has ended everything, for it is dropped.
     #[must_use]
     pub fn ingest_room(&self, to: CoreId, group: Group) -> Admits {
-        match self.bells.get(usize::from(to.0)) {
+        match self.inboxes.get(usize::from(to.0)) {
             None => Admits::Nothing,
-            Some(bell) if bell.has_ended() => Admits::Everything,
-            Some(bell) => Admits::of(bell.ingest_bytes[group.index()].load(Ordering::Relaxed), self.bytes_max),
+            Some(inbox) if inbox.has_ended() => Admits::Everything,
+            Some(inbox) => Admits::of(inbox.ingest_bytes[group.index()].load(Ordering::Relaxed), self.bytes_max),
         }
     }
 }
