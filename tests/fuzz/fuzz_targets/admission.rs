@@ -3,8 +3,7 @@
 
 #![no_main]
 
-use aep_relay::relay::event::{Attribute, Event, Fingerprinter, Parser};
-use aep_relay::relay::event::batch::Batch;
+use aep_relay::relay::event::{Attribute, Batch, Event, Fingerprinter, Parser};
 use libfuzzer_sys::fuzz_target;
 use serde::de::IgnoredAny;
 

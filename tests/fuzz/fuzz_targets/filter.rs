@@ -7,7 +7,8 @@ use aep_relay::relay::filter::Filter;
 use aep_relay::relay::filter::index::Index;
 use libfuzzer_sys::fuzz_target;
 
-const EVENT: &[u8] = br#"{"aep":"0.1","id":"i","type":"tool.a.b","time":"2026-01-01T00:00:00Z","source":"s","agent":"a",
+const EVENT: &[u8] =
+    br#"{"aep":"0.1","id":"i","type":"tool.a.b","time":"2026-01-01T00:00:00Z","source":"s","agent":"a",
 "session":"n","seq":1,"run":"r","x":1,"y":true,"z":"t"}"#;
 
 fuzz_target!(|text: &[u8]| {
