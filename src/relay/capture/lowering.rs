@@ -166,7 +166,6 @@ impl Lowering {
         let keep = FoundMember::Walk(Fate::Keep(part.span.from));
         let leave_out = FoundMember::Walk(Fate::LeaveOut);
         let is_value = matches!(part.kind, Kind::Number | Kind::True | Kind::False);
-        let has_written = level.has_written;
         match &mut level.rule {
             FieldRule::Envelope => match (&*name(part.name), fields) {
                 ("data", None) => leave_out,
@@ -193,19 +192,22 @@ impl Lowering {
                 leave_out
             }
             FieldRule::Object(at) => {
-                match (verdict(fields.unwrap_or_default(), lowered, at, &name(part.name)), part.kind) {
-                    (FieldVerdict::Keep, _) => keep,
-                    (FieldVerdict::Entry, _) if is_value => keep,
-                    (FieldVerdict::Object(at), Kind::Object) => FoundMember::Inside(FieldRule::Object(at)),
-                    (FieldVerdict::Array(at), Kind::Array) => FoundMember::Inside(FieldRule::Array(at)),
-                    (FieldVerdict::Lower(Below::Values), Kind::Object) => FoundMember::Inside(FieldRule::Values),
-                    (FieldVerdict::Lower(Below::Prompt), Kind::String) if !has_written => {
-                        FoundMember::Seek(Below::Prompt)
-                    }
-                    (FieldVerdict::Lower(Below::Label), _) if !has_written => FoundMember::Seek(Below::Label),
-                    _ => leave_out,
-                }
+                let verdict = verdict(fields.unwrap_or_default(), lowered, at, &name(part.name));
+                Self::of_verdict(verdict, part, level.has_written)
             }
+        }
+    }
+
+    fn of_verdict(verdict: FieldVerdict, part: &SplicePart<'_>, has_written: bool) -> FoundMember {
+        let keep = FoundMember::Walk(Fate::Keep(part.span.from));
+        match (verdict, part.kind) {
+            (FieldVerdict::Keep, _) | (FieldVerdict::Entry, Kind::Number | Kind::True | Kind::False) => keep,
+            (FieldVerdict::Object(at), Kind::Object) => FoundMember::Inside(FieldRule::Object(at)),
+            (FieldVerdict::Array(at), Kind::Array) => FoundMember::Inside(FieldRule::Array(at)),
+            (FieldVerdict::Lower(Below::Values), Kind::Object) => FoundMember::Inside(FieldRule::Values),
+            (FieldVerdict::Lower(Below::Prompt), Kind::String) if !has_written => FoundMember::Seek(Below::Prompt),
+            (FieldVerdict::Lower(Below::Label), _) if !has_written => FoundMember::Seek(Below::Label),
+            _ => FoundMember::Walk(Fate::LeaveOut),
         }
     }
 

@@ -20,14 +20,12 @@ mod batch;
 mod fingerprint;
 mod grammar;
 mod parser;
-mod sliced;
 
 pub use attribute::{ATTRIBUTES, Attribute, Capture, Position, Scalar, Scope, Severity, UnknownLevel};
 pub use batch::Batch;
 pub use fingerprint::Fingerprinter;
 pub use grammar::is_extension_name;
-pub use parser::{EventFault, Parser};
-pub use sliced::SlicedParse;
+pub use parser::{EventFault, Parser, SlicedParse};
 
 /// A piece of an event's `raw`, or of its unescaped `text`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

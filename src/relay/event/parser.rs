@@ -5,8 +5,12 @@
 //! Order of judgement: the JSON itself, whether it is an object, whether its `type` makes it an event at all, then the
 //! members as they stand, then what is missing, then what the scope asks for. The first fault is the answer.
 
+mod sliced;
+
 use std::borrow::Cow;
 use std::fmt;
+
+pub use sliced::SlicedParse;
 
 use super::grammar::{is_extension_name, is_traceparent, scope_of};
 use super::{

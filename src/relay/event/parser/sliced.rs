@@ -6,7 +6,8 @@
 
 use memchr::memchr2;
 
-use super::{Event, EventFault, Parser};
+use super::{EventFault, Parser};
+use crate::relay::event::Event;
 use crate::wire::json::{self, Kind, SlicedScan};
 
 /// Bytes looked through for line breaks at the price of one that is scanned.
@@ -118,8 +119,8 @@ impl Parser {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Fingerprinter;
     use super::*;
+    use crate::relay::event::Fingerprinter;
 
     /// What an event is seen to be, or why it is none.
     fn seen(event: Result<Event<'_>, EventFault>) -> Result<String, EventFault> {
