@@ -4,7 +4,7 @@
 use std::hint::black_box;
 
 use aep_relay::base::segment_pool::{PoolBudget, SegmentClass, SegmentPool};
-use aep_relay::relay::buffer::{NewEvent, SessionBuffer};
+use aep_relay::relay::buffer::{NewEvent, ReplayCursor, SessionBuffer};
 use aep_relay::relay::event::{Outline, Position};
 use aep_relay::relay::owner::directory::Directory;
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
@@ -72,7 +72,7 @@ fn replay(c: &mut Criterion) {
     group.bench_function("pages_of_64_kib", |b| {
         let mut scratch = Vec::new();
         b.iter(|| {
-            let (mut cursor, mut bytes) = (buffer.marks().replay_all(), 0);
+            let (mut cursor, mut bytes) = (ReplayCursor::everything(buffer.marks()), 0);
             loop {
                 let end = buffer.page(&pool, cursor, u64::MAX, 64 << 10, &mut scratch, &mut |stored| {
                     bytes += stored.raw.len();

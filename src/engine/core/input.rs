@@ -56,7 +56,7 @@ impl<S: Service> Core<S> {
         self.buffer = buffer;
     }
 
-    /// Uses a connection's input up, within its budget. Answers the bytes read.
+    /// Uses a connection's input up, within its budget. Returns the bytes read.
     fn serve(&mut self, id: ConnId, buffer: &mut [u8]) -> usize {
         let Some(conn) = self.io.connection(id) else { return 0 };
         conn.flags.in_input = false;
@@ -82,35 +82,44 @@ impl<S: Service> Core<S> {
                 self.io.note_received(id, 0);
                 continue;
             }
-            let buffer = buffer.get_mut(..room).unwrap_or_default();
-            match conn.socket.read(buffer) {
-                Ok(Received::Bytes(bytes)) => {
-                    read += bytes;
-                    // A short read has emptied the socket, unless the peer's end is still to be read; then no edge
-                    // comes.
-                    conn.flags.readable = bytes == buffer.len() || conn.flags.peer_ended;
-                    let input = buffer.get_mut(..bytes).unwrap_or_default();
-                    self.on_bytes(id, input);
-                    self.io.note_received(id, bytes);
-                }
-                Ok(Received::WouldBlock) => conn.flags.readable = false,
-                Ok(Received::End) => {
-                    conn.flags.readable = false;
-                    conn.flags.peer_ended = true;
-                    self.on_end(id);
-                    break;
-                }
-                Err(error) => {
-                    debug!(slot = id.slot, %error, "read failed");
-                    self.io.end(id, Ending::SocketError);
-                    break;
-                }
+            match self.read_once(id, buffer.get_mut(..room).unwrap_or_default()) {
+                Some(bytes) => read += bytes,
+                None => break,
             }
         }
         self.io.metrics.bytes_in.add(read as u64);
         self.io.count_receiving(id);
         self.io.watch_reception(id);
         read
+    }
+
+    /// Reads, and uses up what was read. Returns how many bytes; `None` when no more will come.
+    fn read_once(&mut self, id: ConnId, buffer: &mut [u8]) -> Option<usize> {
+        let conn = self.io.connections.get_mut(id.slot, id.generation)?;
+        match conn.socket.read(buffer) {
+            Ok(Received::Bytes(bytes)) => {
+                // A short read has emptied the socket, unless the peer's end is still to be read; then no edge comes.
+                conn.flags.readable = bytes == buffer.len() || conn.flags.peer_ended;
+                self.on_bytes(id, buffer.get_mut(..bytes).unwrap_or_default());
+                self.io.note_received(id, bytes);
+                Some(bytes)
+            }
+            Ok(Received::WouldBlock) => {
+                conn.flags.readable = false;
+                Some(0)
+            }
+            Ok(Received::End) => {
+                conn.flags.readable = false;
+                conn.flags.peer_ended = true;
+                self.on_end(id);
+                None
+            }
+            Err(error) => {
+                debug!(slot = id.slot, %error, "read failed");
+                self.io.end(id, Ending::SocketError);
+                None
+            }
+        }
     }
 
     fn on_bytes(&mut self, id: ConnId, input: &mut [u8]) {

@@ -77,7 +77,7 @@ impl<M: Mail> Io<M> {
             if conn.flags.in_heavy
                 && let Some(group) = conn.group()
             {
-                debts[group.index()].add(conn, now, limits);
+                owe(&mut debts[group.index()], conn, now, limits);
             }
             conn.flags.in_heavy
         });
@@ -113,15 +113,13 @@ impl<M: Mail> Io<M> {
     }
 }
 
-impl Debt {
-    /// What one heavy connection adds.
-    fn add(&mut self, conn: &Connection, now: Now, limits: &Limits) {
-        let is_quarter_full = conn.queue.bytes() > limits.write_queue_bytes_max / 4;
-        if conn.flags.writable {
-            self.admits = self.admits.min(if is_quarter_full { Admits::Nothing } else { Admits::Little });
-        } else {
-            self.slow |= is_quarter_full && is_reading(conn, now);
-        }
+/// Adds what one heavy connection adds.
+fn owe(debt: &mut Debt, conn: &Connection, now: Now, limits: &Limits) {
+    let is_quarter_full = conn.queue.bytes() > limits.write_queue_bytes_max / 4;
+    if conn.flags.writable {
+        debt.admits = debt.admits.min(if is_quarter_full { Admits::Nothing } else { Admits::Little });
+    } else {
+        debt.slow |= is_quarter_full && is_reading(conn, now);
     }
 }
 

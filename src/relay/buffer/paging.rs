@@ -66,11 +66,32 @@ pub struct Stored<'a> {
     pub raw: &'a [u8],
 }
 
-impl Entry {
-    /// The event, served for that arrival number.
-    fn stored<'a>(&self, arrival: u64, raw: &'a [u8]) -> Stored<'a> {
-        let Self { placement, outline, .. } = *self;
-        Stored { position: self.position(), placement, arrival, outline, raw }
+impl<'a> Stored<'a> {
+    /// The event of an entry, served for that arrival number.
+    fn new(entry: &Entry, arrival: u64, raw: &'a [u8]) -> Self {
+        let Entry { placement, outline, .. } = *entry;
+        Self { position: entry.position(), placement, arrival, outline, raw }
+    }
+}
+
+impl ReplayCursor {
+    /// On everything held.
+    #[must_use]
+    pub fn everything(marks: &Marks) -> Self {
+        Self { from: None, given: None, evictions: marks.evictions() }
+    }
+
+    /// On what stands strictly after `from`, and what bears no position and was placed at it. What is missing already
+    /// is told by [`SessionBuffer::exhausted`].
+    #[must_use]
+    pub fn after(marks: &Marks, from: Position) -> Self {
+        Self { from: Some(from), ..Self::everything(marks) }
+    }
+
+    /// Whether eviction took something ahead of the cursor since its last page. A replay of everything is never told.
+    #[must_use]
+    pub fn is_overtaken(&self, marks: &Marks) -> bool {
+        self.from.is_some_and(|from| marks.evictions() != self.evictions && marks.evicted_after(from, self.given))
     }
 }
 
@@ -86,40 +107,16 @@ impl CatchUpCursor {
     pub fn arrival(&self) -> u64 {
         self.after
     }
-}
-
-impl Marks {
-    /// A cursor on everything held.
-    #[must_use]
-    pub fn replay_all(&self) -> ReplayCursor {
-        ReplayCursor { from: None, given: None, evictions: self.evictions() }
-    }
-
-    /// A cursor on what stands strictly after `from`, and what bears no position and was placed at it. What is missing
-    /// already is told by `exhausted`.
-    #[must_use]
-    pub fn replay_after(&self, from: Position) -> ReplayCursor {
-        ReplayCursor { from: Some(from), given: None, evictions: self.evictions() }
-    }
-
-    /// Whether eviction took something ahead of the cursor since its last page. A replay of everything is never told.
-    #[must_use]
-    pub fn is_overtaken(&self, cursor: &ReplayCursor) -> bool {
-        let Some(from) = cursor.from else {
-            return false;
-        };
-        self.evictions() != cursor.evictions && self.evicted_after(from, cursor.given)
-    }
 
     /// Whether eviction took something that the cursor has yet to serve.
-    fn is_catch_up_overtaken(&self, cursor: &CatchUpCursor) -> bool {
-        cursor.evictions != Some(self.evictions()) && self.evicted_arrival() > cursor.after
+    fn is_overtaken(&self, marks: &Marks) -> bool {
+        self.evictions != Some(marks.evictions()) && marks.evicted_arrival() > self.after
     }
 
     /// See [`SessionBuffer::catch_up_overtaken`], for a session that was evicted whole.
     #[must_use]
-    pub fn catch_up_overtaken(&self, cursor: &CatchUpCursor) -> Option<Position> {
-        self.is_catch_up_overtaken(cursor).then(|| self.earliest_to_come().unwrap_or(LOWEST))
+    pub fn overtaken(&self, marks: &Marks) -> Option<Position> {
+        self.is_overtaken(marks).then(|| marks.earliest_to_come().unwrap_or(LOWEST))
     }
 }
 
@@ -127,14 +124,14 @@ impl SessionBuffer {
     /// The position to announce, if eviction has overtaken the cursor since its last page.
     #[must_use]
     pub fn overtaken(&self, cursor: &ReplayCursor) -> Option<Position> {
-        if self.marks.is_overtaken(cursor) { self.earliest() } else { None }
+        if cursor.is_overtaken(&self.marks) { self.earliest() } else { None }
     }
 
     /// Like [`SessionBuffer::overtaken`], when catching up. What was evicted may then be all without positions; in a
     /// session that never saw one, the lowest there can be is announced.
     #[must_use]
     pub fn catch_up_overtaken(&self, cursor: &CatchUpCursor) -> Option<Position> {
-        self.marks.is_catch_up_overtaken(cursor).then(|| self.earliest().unwrap_or(LOWEST))
+        cursor.is_overtaken(&self.marks).then(|| self.earliest().unwrap_or(LOWEST))
     }
 
     /// Serves the next events ascending by position that arrived no later than `arrived_until`: as many as stay within
@@ -225,7 +222,7 @@ impl Serving<'_> {
         self.left = self.left.saturating_sub(len);
         self.is_empty = false;
         let raw = self.log.read(self.pool, &entry.body, len, self.scratch);
-        (self.visit)(entry.stored(arrival, raw));
+        (self.visit)(Stored::new(entry, arrival, raw));
         true
     }
 }

@@ -163,7 +163,7 @@ impl Shadow {
         self.reader = Some(Reader {
             from,
             arrived_until: self.arrival,
-            replay: Some(from.map_or_else(|| marks.replay_all(), |from| marks.replay_after(from))),
+            replay: Some(from.map_or_else(|| ReplayCursor::everything(marks), |from| ReplayCursor::after(marks, from))),
             catch_up: CatchUpCursor::after(self.arrival),
             owed,
             given: Vec::new(),
@@ -238,7 +238,7 @@ impl Shadow {
         self.buffer.check_invariants();
         assert!(self.pool.held_bytes() >= self.buffer.held_bytes());
         let (mut served, mut scratch) = (Vec::new(), Vec::new());
-        let all = self.buffer.marks().replay_all();
+        let all = ReplayCursor::everything(self.buffer.marks());
         let end = self.buffer.page(&self.pool, all, u64::MAX, usize::MAX, &mut scratch, &mut |stored| {
             served.push((stored.position, stored.arrival, stored.raw.to_vec()));
         });
@@ -328,7 +328,7 @@ impl Session {
 
     fn check(&self) {
         self.buffer.check_invariants();
-        let (all, mut scratch) = (self.buffer.marks().replay_all(), Vec::new());
+        let (all, mut scratch) = (ReplayCursor::everything(self.buffer.marks()), Vec::new());
         self.buffer.page(&self.pool, all, u64::MAX, usize::MAX, &mut scratch, &mut |stored| {
             assert!(stored.raw.iter().eq(stored.arrival.to_le_bytes().iter().cycle().take(stored.raw.len())));
         });

@@ -8,11 +8,11 @@
 //! collected during a turn and handed over at its end, or before the next message of any connection that must not
 //! overtake them.
 //!
-//! Invariants: a job hands over nothing before its last line is valid; batches of one job reach an owner in order; a
-//! batch holds at most [`BATCH_EVENTS`] events, and more than [`BATCH_BYTES`] (or a stage, if that is less) only if it
-//! holds one; a POST once begun is admitted and settled to its end, whether or not its connection is still there.
+//! Invariants: a job hands over nothing before its last line is valid; a POST once begun is admitted and settled to its
+//! end, whether or not its connection is still there.
 
 pub mod allowance;
+mod batches;
 pub mod publishing;
 pub mod session_cap;
 
@@ -29,15 +29,12 @@ use crate::wire::ndjson::{LINE_COST, LineCount, is_blank};
 use super::LARGE_BYTES;
 use super::error::{Code, Refusal};
 use super::event::{Event, EventFault, Parser, Scope, SlicedParse};
+use crate::relay::ingest::batches::Batches;
 use crate::relay::ingest::session_cap::{Answer, Settlement};
 use crate::relay::mail::claim::ClaimNote;
 use crate::relay::mail::{OwnedBatch, OwnerInput, Receipt};
 use crate::relay::shared::Shared;
 
-/// Events of one batch; few in tests, so that the simulation meets its edges.
-const BATCH_EVENTS: usize = if cfg!(test) { 4 } else { 256 };
-/// Bytes after which a batch is closed.
-const BATCH_BYTES: usize = 256 << 10;
 /// Bytes of bodies parsed per turn; counting them and passing over blank lines has its share of that.
 pub(in crate::relay) const PARSE_BYTES_PER_TURN: usize = 256 << 10;
 /// Bytes of a body parsed before it is another one's turn.
@@ -54,8 +51,13 @@ pub enum BodyKind {
     Lines,
 }
 
-/// Batches for one owner, first to last.
-type Batches = VecDeque<Box<OwnedBatch>>;
+impl BodyKind {
+    /// Bytes of the first line, without and with its end.
+    fn first_line(self, body: &[u8]) -> (usize, usize) {
+        let end = if self == Self::Lines { memchr(b'\n', body) } else { None };
+        end.map_or((body.len(), body.len()), |end| (end, end + 1))
+    }
+}
 
 /// Takes a publisher's batch for an owner, or gives it back.
 pub type Offer<'a> = dyn FnMut(ConnId, CoreId, Box<OwnedBatch>) -> Option<Box<OwnedBatch>> + 'a;
@@ -75,18 +77,14 @@ struct Job {
     line: u64,
     /// The line being parsed, if that is a large one.
     large: Option<LargeLine>,
-    /// Events parsed.
-    events: u32,
-    /// By owner.
-    batches: Vec<Batches>,
+    batches: Batches,
 }
 
 /// A POST on its way to the owners.
 #[derive(Debug)]
 struct Ready {
     conn: ConnId,
-    /// By owner.
-    batches: Vec<Batches>,
+    batches: Batches,
 }
 
 /// A line that takes several turns.
@@ -124,10 +122,8 @@ pub struct Ingest {
     next_job: u64,
     /// By the number of the job.
     waiting: HashMap<u64, WaitingPost>,
-    /// This turn's events of WebSockets, by owner.
-    live: Vec<Batches>,
-    live_events: usize,
-    live_bytes: usize,
+    /// This turn's events of WebSockets.
+    live: Batches,
     /// The events of WebSockets handed over before.
     barrier: Barrier<Settlement>,
 }
@@ -141,9 +137,7 @@ impl Ingest {
             ready: VecDeque::new(),
             next_job: 0,
             waiting: HashMap::new(),
-            live: (0..cores).map(|_| Batches::new()).collect(),
-            live_events: 0,
-            live_bytes: 0,
+            live: Batches::new(cores),
             barrier: Barrier::new(cores),
         }
     }
@@ -154,7 +148,7 @@ impl Ingest {
         self.jobs.is_empty()
             && self.ready.is_empty()
             && self.waiting.is_empty()
-            && self.live_events == 0
+            && self.live.is_empty()
             && self.barrier.is_idle()
     }
 
@@ -173,12 +167,11 @@ impl Ingest {
     /// Bytes of this turn's events of WebSockets.
     #[must_use]
     pub fn live_bytes(&self) -> usize {
-        self.live_bytes
+        self.live.bytes()
     }
 
     /// Takes a body in.
     pub fn begin(&mut self, shared: &Shared, conn: ConnId, kind: BodyKind, body: Vec<u8>) {
-        let batches = (0..shared.owners.cores()).map(|_| Batches::new()).collect();
         let number = self.next_job;
         self.next_job += 1;
         self.jobs.push_back(Job {
@@ -190,8 +183,7 @@ impl Ingest {
             at: 0,
             line: 0,
             large: None,
-            events: 0,
-            batches,
+            batches: Batches::new(shared.owners.cores()),
         });
     }
 
@@ -229,8 +221,9 @@ impl Ingest {
                 return;
             }
             let Some(mut job) = self.ready.pop_front() else { return };
-            refused = if job.hand_over(offer) { 0 } else { refused + 1 };
-            if job.batches.iter().any(|batches| !batches.is_empty()) {
+            let taken = job.batches.offer_each(|owner, batch| offer(job.conn, owner, batch));
+            refused = if taken { 0 } else { refused + 1 };
+            if !job.batches.is_empty() {
                 self.ready.push_back(job);
             }
         }
@@ -290,36 +283,18 @@ impl Ingest {
 
     /// Takes one event of a WebSocket; `claim` comes with its index filled in.
     pub fn push_live(&mut self, shared: &Shared, event: Event<'_>, claim: Option<ClaimNote>) {
-        let owner = owner_of(shared, &event);
-        let Some(batches) = self.live.get_mut(usize::from(owner.0)) else { return };
-        let bytes = event.raw().len();
-        let batch = open_batch(shared, batches, bytes);
-        if batch.batch.is_empty() {
-            batch.first_tick = 0;
-        }
-        if let Some(claim) = claim {
-            batch.claims.push(ClaimNote { event: u32::try_from(batch.batch.len()).unwrap_or(u32::MAX), ..claim });
-        }
-        batch.batch.push(event);
-        batch.ordinals.push(u32::try_from(self.live_events).unwrap_or(u32::MAX));
-        self.live_events += 1;
-        self.live_bytes += bytes;
+        self.live.push(shared, event, claim);
     }
 
     /// Hands over what WebSockets have sent this turn.
     pub fn flush_live(&mut self, shared: &Shared, take: &mut dyn FnMut(CoreId, OwnerInput)) {
-        if self.live_events == 0 {
+        if self.live.is_empty() {
             return;
         }
-        let first_tick = shared.take_ticks(self.live_events);
-        (self.live_events, self.live_bytes) = (0, 0);
-        for (owner, batches) in (0u16..).zip(&mut self.live) {
-            for mut batch in batches.drain(..) {
-                batch.first_tick = first_tick;
-                batch.acknowledge = Some(Receipt::Live);
-                self.barrier.hand_over(usize::from(owner));
-                take(CoreId(owner), OwnerInput::Events(batch));
-            }
+        self.live.seal(shared, Receipt::Live);
+        for (owner, batch) in self.live.drain() {
+            self.barrier.hand_over(usize::from(owner.0));
+            take(owner, OwnerInput::Events(batch));
         }
     }
 }
@@ -348,7 +323,7 @@ impl Job {
         Ok(true)
     }
 
-    /// Parses on; with the last line, answers what the answer waits for.
+    /// Parses on; with the last line, returns what the answer waits for.
     fn parse(
         &mut self,
         shared: &Shared,
@@ -362,13 +337,9 @@ impl Job {
         while self.at < self.body.len() && *budget > 0 {
             let rest = self.body.get(self.at..).unwrap_or_default();
             let mut large = self.large.take();
-            let (bytes, taken) = match (&large, self.kind) {
-                (Some(line), _) => (line.bytes, line.taken),
-                (None, BodyKind::Single) => (rest.len(), rest.len()),
-                (None, BodyKind::Lines) => match memchr(b'\n', rest) {
-                    Some(end) => (end, end + 1),
-                    None => (rest.len(), rest.len()),
-                },
+            let (bytes, taken) = match &large {
+                Some(line) => (line.bytes, line.taken),
+                None => self.kind.first_line(rest),
             };
             let line = rest.get(..bytes).unwrap_or_default();
             let number = self.line + 1;
@@ -390,75 +361,30 @@ impl Job {
             self.at += taken;
             self.line = number;
             *largest = taken.max(*largest);
-            let event = match parsed {
-                Ok(event) => event,
-                Err(EventFault::Json(JsonFault { kind: JsonFaultKind::Empty, .. })) => continue,
-                Err(fault) => return Err(refusal_of(&fault, self.line)),
-            };
-            if event.scope() == Scope::Command {
-                let detail = "commands need a duplex binding: send them over /socket";
-                let refusal = Refusal::new(Code::ControlRequiresDuplex, detail);
-                return Err(Refusal { line: Some(self.line), ..refusal });
-            }
-            let owner = owner_of(shared, &event);
-            if let Some(batches) = self.batches.get_mut(usize::from(owner.0)) {
-                let batch = open_batch(shared, batches, event.raw().len());
-                batch.batch.push(event);
-                batch.ordinals.push(self.events);
-            }
-            self.events += 1;
-        }
-        if self.at < self.body.len() {
-            return Ok(None);
-        }
-        self.body = Vec::new();
-        let first_tick = shared.take_ticks(self.events as usize);
-        let mut missing = 0;
-        for batch in self.batches.iter_mut().flatten() {
-            batch.first_tick = first_tick;
-            batch.acknowledge = Some(Receipt::Post(self.number));
-            missing += 1;
-        }
-        Ok(Some(WaitingPost { conn: self.conn, missing, accepted: self.events, owed: 0 }))
-    }
-}
-
-impl Ready {
-    /// Offers the next batch of each owner; whether any was taken.
-    fn hand_over(&mut self, offer: &mut Offer<'_>) -> bool {
-        let mut taken = false;
-        for (owner, batches) in (0u16..).map(CoreId).zip(&mut self.batches) {
-            if let Some(batch) = batches.pop_front() {
-                match offer(self.conn, owner, batch) {
-                    None => taken = true,
-                    Some(batch) => batches.push_front(batch),
+            match parsed {
+                Ok(event) if event.scope() == Scope::Command => {
+                    let detail = "commands need a duplex binding: send them over /socket";
+                    let refusal = Refusal::new(Code::ControlRequiresDuplex, detail);
+                    return Err(Refusal { line: Some(self.line), ..refusal });
                 }
+                Ok(event) => self.batches.push(shared, event, None),
+                Err(EventFault::Json(JsonFault { kind: JsonFaultKind::Empty, .. })) => {}
+                Err(fault) => return Err(refusal_of(&fault, self.line)),
             }
         }
-        taken
+        Ok((self.at == self.body.len()).then(|| self.seal(shared)))
+    }
+
+    /// Every line is valid: what the answer waits for.
+    fn seal(&mut self, shared: &Shared) -> WaitingPost {
+        self.body = Vec::new();
+        let missing = self.batches.seal(shared, Receipt::Post(self.number));
+        WaitingPost { conn: self.conn, missing, accepted: self.batches.events(), owed: 0 }
     }
 }
 
 /// What parsing a line of white space comes to.
 const BLANK: EventFault = EventFault::Json(JsonFault { kind: JsonFaultKind::Empty, at: 0 });
-
-/// The owner that orders this event.
-fn owner_of(shared: &Shared, event: &Event<'_>) -> CoreId {
-    shared.owners.owner_of(event.session().unwrap_or_else(|| event.agent()))
-}
-
-/// The last batch, or a new one if that is full.
-fn open_batch<'a>(shared: &Shared, batches: &'a mut Batches, event_bytes: usize) -> &'a mut OwnedBatch {
-    let bytes_max = BATCH_BYTES.min(shared.limits.stage_bytes());
-    let full = batches.back().is_none_or(|last| {
-        last.batch.len() >= BATCH_EVENTS || (!last.batch.is_empty() && last.batch.bytes_len() + event_bytes > bytes_max)
-    });
-    if full {
-        batches.push_back(Box::default());
-    }
-    let last = batches.len() - 1;
-    &mut batches[last]
-}
 
 fn refusal_of(fault: &EventFault, line: u64) -> Refusal {
     let code = match fault {

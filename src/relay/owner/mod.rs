@@ -30,12 +30,12 @@ use super::buffer::{Admission, NewEvent};
 use super::error::Code;
 use super::event::{Event, Parser};
 use crate::relay::event::Batch;
+use crate::relay::filter::Filter;
 use crate::relay::filter::index::Index;
 use crate::relay::mail::claim::ClaimNote;
 use crate::relay::mail::claim::Claimant;
-use crate::relay::mail::page::PageItem;
-use crate::relay::mail::page::SessionNote;
-use crate::relay::mail::{Command, Fanout, OwnedBatch, OwnerInput, RelayMail, Routed};
+use crate::relay::mail::page::{PageItem, PageRequest, SessionNote};
+use crate::relay::mail::{Command, Fanout, OwnedBatch, OwnerInput, RelayMail, Routed, SubRef};
 use crate::relay::owner::claims::{Claimants, Claims};
 use crate::relay::owner::directory::{Directory, SessionId};
 use crate::relay::shared::Shared;
@@ -68,6 +68,27 @@ enum OwnerStep {
 /// The owner has to wait for another core's answer to its [`RelayMail::Evict`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Held;
+
+/// What one run has come to.
+#[derive(Debug, Default)]
+struct Spent {
+    events: usize,
+    bytes: usize,
+    pages: usize,
+    /// Bytes of events looked at for pages.
+    scanned: usize,
+    /// Bytes of the largest batch or page.
+    largest: usize,
+}
+
+impl Spent {
+    fn leaves_some(&self, bytes_max: usize) -> bool {
+        self.events < EVENTS_PER_TURN
+            && self.bytes < bytes_max
+            && self.pages < PAGES_PER_TURN
+            && self.scanned < SCAN_BYTES_PER_TURN
+    }
+}
 
 /// A batch being admitted.
 #[derive(Debug)]
@@ -163,74 +184,79 @@ impl Owner {
         !self.held && (self.current.is_some() || !self.inputs.is_empty())
     }
 
-    /// Acts on inputs until none is left, the budget of a turn is spent, or one is held. Answers the bytes of the
+    /// Acts on inputs until none is left, the budget of a turn is spent, or one is held. Returns the bytes of the
     /// largest batch or page.
     pub fn run(&mut self, parser: &mut Parser) -> usize {
-        let mut largest = 0;
-        if self.held {
-            return largest;
-        }
-        let (mut events, mut bytes, mut pages, mut scanned) = (0, 0, 0, 0);
-        let (bytes_max, page_bytes) = (self.shared.limits.stage_bytes(), self.shared.limits.page_bytes());
-        while events < EVENTS_PER_TURN && bytes < bytes_max && pages < PAGES_PER_TURN && scanned < SCAN_BYTES_PER_TURN {
-            if let Some(mut current) = self.current.take() {
-                let begun = current.next;
-                let step = self.admit(&mut current);
-                events += current.next - begun;
-                match step {
-                    OwnerStep::Held => {
-                        self.current = Some(current);
-                        return largest;
-                    }
-                    OwnerStep::Done => {
-                        let weight = current.batch.batch.weight();
-                        bytes += weight;
-                        largest = weight.max(largest);
-                        self.finish(current);
-                    }
-                }
+        let mut spent = Spent::default();
+        let bytes_max = self.shared.limits.stage_bytes();
+        while !self.held && spent.leaves_some(bytes_max) {
+            if let Some(current) = self.current.take() {
+                self.admit_on(current, &mut spent);
                 continue;
             }
-            let Some((from, input)) = self.inputs.pop_front() else { return largest };
+            let Some((from, input)) = self.inputs.pop_front() else { break };
             self.waiting_bytes -= input.weight();
             match input {
                 OwnerInput::Events(batch) => self.begin(from, batch),
                 OwnerInput::Command(command) => self.route(from, *command),
                 OwnerInput::HandedOver { token, taken } => self.handed_over(token, taken),
-                OwnerInput::Register { sub, interest } => {
-                    if let Some(filter) = interest
-                        && self.shared.owners.cores() > 1
-                    {
-                        self.interest.insert(&filter, from);
-                    }
-                    let arrival = self.arrival;
-                    self.effects.push_back((Destination::Core(from), RelayMail::Registered { sub, arrival }));
-                }
-                OwnerInput::Withdraw { interest } => {
-                    if self.shared.owners.cores() > 1 {
-                        self.interest.remove(&interest, from);
-                    }
-                }
-                OwnerInput::ReadPage(request) => {
-                    pages += 1;
-                    let page = replay::read(&mut self.directory, parser, self.arrival, page_bytes, *request);
-                    scanned += page.scanned;
-                    largest = page.scanned.max(largest);
-                    let unknown = page.items.iter().filter(|item| matches!(item, PageItem::Unknown { .. })).count();
-                    if unknown > 0 {
-                        self.shared.judgements.fetch_add(unknown, Ordering::Relaxed);
-                    }
-                    self.effects.push_back((Destination::Core(from), RelayMail::Page(Box::new(page))));
-                }
+                OwnerInput::Register { sub, interest } => self.register(from, sub, interest.as_deref()),
+                OwnerInput::Withdraw { interest } => self.withdraw(from, &interest),
+                OwnerInput::ReadPage(request) => self.read_page(parser, from, *request, &mut spent),
                 OwnerInput::Unclaim { conn, sessions } => {
-                    events += sessions.len();
+                    spent.events += sessions.len();
                     for session in sessions {
                         self.claims.end(&session, (from, conn));
                     }
                 }
             }
         }
-        largest
+        spent.largest
+    }
+
+    /// Goes on with a batch; it is finished, or kept until it is held no more.
+    fn admit_on(&mut self, mut current: Current, spent: &mut Spent) {
+        let begun = current.next;
+        let step = self.admit(&mut current);
+        spent.events += current.next - begun;
+        match step {
+            OwnerStep::Held => self.current = Some(current),
+            OwnerStep::Done => {
+                let weight = current.batch.batch.weight();
+                spent.bytes += weight;
+                spent.largest = weight.max(spent.largest);
+                self.finish(current);
+            }
+        }
+    }
+
+    /// Registers a subscription of that core, and what the core is interested in from now on.
+    fn register(&mut self, from: CoreId, sub: SubRef, interest: Option<&Filter>) {
+        if let Some(filter) = interest
+            && self.shared.owners.cores() > 1
+        {
+            self.interest.insert(filter, from);
+        }
+        let arrival = self.arrival;
+        self.effects.push_back((Destination::Core(from), RelayMail::Registered { sub, arrival }));
+    }
+
+    fn withdraw(&mut self, from: CoreId, interest: &Filter) {
+        if self.shared.owners.cores() > 1 {
+            self.interest.remove(interest, from);
+        }
+    }
+
+    fn read_page(&mut self, parser: &mut Parser, from: CoreId, request: PageRequest, spent: &mut Spent) {
+        let page = replay::read(&mut self.directory, parser, self.arrival, self.shared.limits.page_bytes(), request);
+        spent.pages += 1;
+        spent.scanned += page.scanned;
+        spent.largest = page.scanned.max(spent.largest);
+        let unknown = page.items.iter().filter(|item| matches!(item, PageItem::Unknown { .. })).count();
+        if unknown > 0 {
+            self.shared.judgements.fetch_add(unknown, Ordering::Relaxed);
+        }
+        self.effects.push_back((Destination::Core(from), RelayMail::Page(Box::new(page))));
     }
 
     fn begin(&mut self, from: CoreId, batch: Box<OwnedBatch>) {

@@ -56,34 +56,13 @@ pub fn read(
         if reading.writer.is_full() {
             break Some(phase);
         }
-        let behind = match phase {
-            ReplayPhase::Positions { asked, at } => match reading.positions(asked, at) {
-                Some((asked, at)) => {
-                    phase = ReplayPhase::Positions { asked, at };
-                    continue;
-                }
-                None => snapshot,
-            },
-            ReplayPhase::Everything(walk) => match reading.everything(&walk) {
-                Some(walk) => {
-                    phase = ReplayPhase::Everything(walk);
-                    continue;
-                }
-                None => snapshot,
-            },
-            ReplayPhase::CatchingUp { after, until, walk } => match reading.catch_up(after, until, &walk) {
-                Some(walk) => {
-                    phase = ReplayPhase::CatchingUp { after, until, walk };
-                    continue;
-                }
-                None => until,
-            },
+        phase = match reading.read_on(phase) {
+            ReadOn::Ahead(phase) => phase,
+            ReadOn::Through(behind) if live && behind < arrival => {
+                ReplayPhase::CatchingUp { after: behind, until: arrival, walk: SessionWalk::BEGINNING }
+            }
+            ReadOn::Through(_) => break None,
         };
-        // A phase or a round is over.
-        if !live || behind == arrival {
-            break None;
-        }
-        phase = ReplayPhase::CatchingUp { after: behind, until: arrival, walk: SessionWalk::BEGINNING };
     };
     let Writer { items, bytes, scanned, .. } = reading.writer;
     let next = next.map(|phase| Cursor { snapshot, announce, live, phase });
@@ -104,6 +83,14 @@ fn ahead<'a, C: Copy>(
     directory.kept(from).map(move |(name, kept)| (name, kept, at(name)))
 }
 
+/// How far a phase or a round has come.
+enum ReadOn {
+    /// There is more of it.
+    Ahead(ReplayPhase),
+    /// It is over; everything that had arrived up to that number is read.
+    Through(u64),
+}
+
 /// One page being read.
 struct Reading<'a> {
     directory: &'a mut Directory,
@@ -113,6 +100,22 @@ struct Reading<'a> {
 }
 
 impl Reading<'_> {
+    /// Reads on in one session.
+    fn read_on(&mut self, phase: ReplayPhase) -> ReadOn {
+        let (ahead, behind) = match phase {
+            ReplayPhase::Positions { asked, at } => {
+                let ahead = self.positions(asked, at).map(|(asked, at)| ReplayPhase::Positions { asked, at });
+                (ahead, self.snapshot)
+            }
+            ReplayPhase::Everything(walk) => (self.everything(&walk).map(ReplayPhase::Everything), self.snapshot),
+            ReplayPhase::CatchingUp { after, until, walk } => {
+                let walk = self.catch_up(after, until, &walk);
+                (walk.map(|walk| ReplayPhase::CatchingUp { after, until, walk }), until)
+            }
+        };
+        ahead.map_or(ReadOn::Through(behind), ReadOn::Ahead)
+    }
+
     /// Reads on in the first session asked for; `None` if none is left.
     fn positions(
         &mut self,
@@ -131,7 +134,7 @@ impl Reading<'_> {
             None => buffer.exhausted(position),
             Some(at) => buffer.overtaken(at),
         };
-        let start = at.unwrap_or_else(|| buffer.marks().replay_after(position));
+        let start = at.unwrap_or_else(|| ReplayCursor::after(buffer.marks(), position));
         let note = SessionNote { lowest: buffer.marks().lowest_admitted(), earliest: buffer.earliest() };
         self.writer.session(name, note);
         self.exhausted(earliest);
@@ -156,7 +159,7 @@ impl Reading<'_> {
         let marks = self.directory.tombstone(name);
         let earliest = match (marks, &at) {
             (Some(marks), None) => marks.exhausted(position),
-            (Some(marks), Some(at)) if marks.is_overtaken(at) => marks.earliest_to_come(),
+            (Some(marks), Some(at)) if at.is_overtaken(marks) => marks.earliest_to_come(),
             _ => None,
         };
         let unknown = marks.and_then(Marks::lowest_admitted).is_none() && at.is_none();
@@ -186,7 +189,7 @@ impl Reading<'_> {
             return Some(SessionWalk::behind(name));
         }
         let buffer = self.directory.buffer(session)?;
-        let start = at.unwrap_or_else(|| buffer.marks().replay_all());
+        let start = at.unwrap_or_else(|| ReplayCursor::everything(buffer.marks()));
         let note = SessionNote { lowest: buffer.marks().lowest_admitted(), earliest: buffer.earliest() };
         self.writer.session(&name, note);
         let writer = &mut self.writer;
@@ -214,7 +217,7 @@ impl Reading<'_> {
                     Some((Arc::clone(name), at, Some(session), note, buffer.catch_up_overtaken(&at)))
                 }
                 Kept::Gone(marks) => {
-                    let earliest = marks.catch_up_overtaken(&at)?;
+                    let earliest = at.overtaken(marks)?;
                     Some((Arc::clone(name), at, None, SessionNote::default(), Some(earliest)))
                 }
             })?;

@@ -4,7 +4,6 @@
 //! connection until the answer is out, so that answers keep the order of the messages. So does a large message, which
 //! is read over several turns; it is acted on even if its connection has gone meanwhile.
 
-use std::borrow::Cow;
 use std::sync::atomic::Ordering;
 
 use crate::base::time::Now;
@@ -140,23 +139,22 @@ impl Relay {
                 }
             }
             Err(EventFault::Undotted) => self.on_frame(out, conn, text),
-            Err(fault @ (EventFault::Json(_) | EventFault::NotAnObject)) => {
-                self.rejected(Code::InvalidJson);
-                let error = message::event_error(None, Code::InvalidJson, &fault.to_string());
-                self.reader.push_frame(out.outbox(), conn, &error);
-            }
-            Err(fault @ EventFault::Invalid { .. }) => {
-                self.rejected(Code::InvalidEvent);
-                let detail = fault.to_string();
-                let EventFault::Invalid { id, .. } = fault else { return Flow::Continue };
-                let error = message::event_error(id.as_deref(), Code::InvalidEvent, &detail);
-                self.reader.push_frame(out.outbox(), conn, &error);
-            }
+            Err(fault) => self.on_invalid(out.outbox(), conn, &fault),
         }
         match self.parties.get(conn) {
             Some(party) if party.awaiting => Flow::Park,
             _ => Flow::Continue,
         }
+    }
+
+    fn on_invalid(&mut self, out: &mut dyn Outbox, conn: ConnId, fault: &EventFault) {
+        let (id, code) = match fault {
+            EventFault::Json(_) | EventFault::NotAnObject => (None, Code::InvalidJson),
+            EventFault::Undotted => (None, Code::InvalidEvent),
+            EventFault::Invalid { id, .. } => (id.as_deref(), Code::InvalidEvent),
+        };
+        self.rejected(code);
+        self.reader.push_frame(out, conn, &message::event_error(id, code, &fault.to_string()));
     }
 
     /// The answer to a parked message is out: go on with the connection's next one.
@@ -301,9 +299,8 @@ impl Relay {
         };
         let from = match object.member("from") {
             None => From::Now,
-            Some(all) if all.kind == Kind::String => match all.string() {
-                Some(Cow::Borrowed("all")) => From::All,
-                Some(word) if word == "all" => From::All,
+            Some(word) if word.kind == Kind::String => match word.string().as_deref() {
+                Some("all") => From::All,
                 _ => return Err(invalid(stream::FROM_RULE)),
             },
             // On a WebSocket every fault of a subscribe but an exceeded limit is `invalid-filter` (§6.3).
@@ -317,6 +314,12 @@ impl Relay {
             }
         };
         let wanted = Wanted { filter, ceiling, from, live: true, id: Some(id.into()) };
+        self.check_weight(now, conn, &wanted)?;
+        Ok(wanted)
+    }
+
+    /// Whether there is memory for one more subscription, of the connection's share and of all together.
+    fn check_weight(&self, now: Now, conn: ConnId, wanted: &Wanted) -> Result<(), Refusal> {
         let weight = wanted.footprint(self.shared.owners.cores());
         let bytes_max = self.shared.limits.connection_remembered_bytes_max();
         if self.reader.peer(conn).is_some_and(|peer| peer.weight + weight > bytes_max) {
@@ -326,7 +329,7 @@ impl Relay {
         if self.shared.refuses_to_remember(weight, now) {
             return Err(Refusal::new(Code::LimitExceeded, REMEMBERS_TOO_MUCH));
         }
-        Ok(wanted)
+        Ok(())
     }
 
     fn on_unsubscribe(&mut self, out: &mut dyn Outbox, conn: ConnId, object: Value<'_>) {
