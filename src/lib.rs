@@ -1,6 +1,6 @@
 //! aep-relay: a relay for agent activity events, built for high fan-out.
 //!
-//! The floors, bottom to top; imports point down only (`tests/layering.rs` reads them):
+//! The floors, bottom to top; imports point down only (`tests/layering` reads them):
 //!
 //! 1. [`limits`] and [`base`]: every bound that can be set, and containers without I/O, protocol or clock.
 //! 2. [`wire`]: codecs, bytes ⇄ values, sans-IO.

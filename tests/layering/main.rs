@@ -6,9 +6,14 @@
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
+mod parts;
+mod sources;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
+
+use sources::{Source, collect, report, sources};
 
 /// What each room of `src/` may see of the others, by path prefix. A room may always see itself; a room without a row
 /// fails the test.
@@ -58,17 +63,17 @@ const STD_ONLY: &[&str] = &["base", "limits"];
 
 #[test]
 fn imports_point_down_only() {
-    report(sources().iter().flat_map(|source| source.crossed_arrows()));
+    report(sources().iter().flat_map(crossed_arrows));
 }
 
 #[test]
 fn clock_sockets_files_and_threads_have_one_home() {
-    report(sources().iter().flat_map(|source| source.strays()));
+    report(sources().iter().flat_map(strays));
 }
 
 #[test]
 fn the_foundation_stands_on_std_alone() {
-    report(sources().iter().flat_map(|source| source.foreign_crates()));
+    report(sources().iter().flat_map(foreign_crates));
 }
 
 #[test]
@@ -133,43 +138,6 @@ fn a_circle_is_seen_through_any_number_of_files() {
 }
 
 #[test]
-fn a_type_has_a_name_of_its_own() {
-    let mut defined: BTreeMap<String, Vec<String>> = BTreeMap::new();
-    // What drives the tests may have a core, a socket or a page of its own.
-    let production = sources().into_iter().filter(|source| !source.production().is_empty());
-    for source in production {
-        for name in defined_types(&source.production()) {
-            defined.entry(name).or_default().push(source.path.clone());
-        }
-    }
-    assert!(defined.len() > 200, "types are found");
-    let doubled = defined.into_iter().filter(|(_, paths)| paths.len() > 1);
-    report(doubled.map(|(name, paths)| format!("`{name}` is defined in {}", paths.join(" and "))));
-}
-
-/// The types that a file defines at its outer level.
-fn defined_types(code: &str) -> Vec<String> {
-    let outer = code.lines().filter(|line| !line.starts_with(' '));
-    let defined = outer.filter_map(|line| {
-        let mut words = line.split([' ', '(', ')']).skip_while(|word| {
-            word.starts_with("pub") || word.starts_with("crate") || ["", "in", "super"].contains(word)
-        });
-        let kind = words.next()?;
-        let name = words.next()?;
-        ["struct", "enum", "trait", "type"]
-            .contains(&kind)
-            .then(|| name.split(['<', ':', ';', '{']).next().unwrap_or(name))
-    });
-    defined.map(str::to_owned).collect()
-}
-
-#[test]
-fn a_definition_is_seen_however_public_it_is() {
-    let code = "struct A;\npub(in crate::relay) enum B<T> {\n    type C = u8;\npub(super) struct D(u32);\npub trait E: F {\ntype G = u8;\nuse H;";
-    assert_eq!(defined_types(code), ["A", "B", "D", "E", "G"]);
-}
-
-#[test]
 fn a_folder_has_no_more_siblings_than_one_holds_in_mind() {
     let mut siblings: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for source in sources() {
@@ -230,11 +198,6 @@ fn a_guard_is_a_sentence_in_a_file() {
     assert_eq!(guards(page), [guard("engine/http", "a_rule_that_is_kept"), guard("next", "to_it_on_one_line")]);
 }
 
-fn report(offenders: impl Iterator<Item = String>) {
-    let offenders: BTreeSet<String> = offenders.collect();
-    assert!(offenders.is_empty(), "\n{}", offenders.into_iter().collect::<Vec<_>>().join("\n"));
-}
-
 /// What a room may see of the others; nothing if it is no room.
 fn sees(room: &str) -> Option<&'static [&'static str]> {
     if PROTOCOLS.contains(&room) {
@@ -243,145 +206,37 @@ fn sees(room: &str) -> Option<&'static [&'static str]> {
     ARROWS.iter().find(|(of, _)| *of == room).map(|(_, allowed)| *allowed)
 }
 
-/// A file of `src/`.
-struct Source {
-    /// Relative to `src/`, with `/`.
-    path: String,
-    text: String,
-}
-
-fn sources() -> Vec<Source> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
-    let mut files = Vec::new();
-    collect(&root, &mut files);
-    assert!(files.len() > 10, "the sources are where they are looked for");
-    let source = |file: PathBuf| Source {
-        path: file.strip_prefix(&root).unwrap().to_str().unwrap().replace('\\', "/"),
-        text: fs::read_to_string(&file).unwrap(),
+fn crossed_arrows(source: &Source) -> Vec<String> {
+    let Some(allowed) = sees(source.room()) else {
+        return vec![format!("{}: room `{}` has no row among the arrows", source.path, source.room())];
     };
-    files.into_iter().map(source).collect()
+    let foreign = |path: &&String| {
+        let room = path.split("::").next().unwrap();
+        let permitted = |prefix: &&str| *path == prefix || path.starts_with(&format!("{prefix}::"));
+        sees(room).is_some() && room != source.room() && !allowed.iter().any(permitted)
+    };
+    let paths = source.crate_paths();
+    paths.iter().filter(foreign).map(|path| format!("{}: may not see `{path}`", source.path)).collect()
 }
 
-fn collect(folder: &Path, files: &mut Vec<PathBuf>) {
-    for entry in fs::read_dir(folder).unwrap() {
-        let path = entry.unwrap().path();
-        if path.is_dir() {
-            collect(&path, files);
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
-            files.push(path);
-        }
-    }
+fn strays(source: &Source) -> Vec<String> {
+    let code = source.production();
+    let away = HOMES.iter().filter(|(_, homes)| !homes.iter().any(|home| source.path.starts_with(home)));
+    let words = away.flat_map(|(words, _)| words.iter()).filter(|word| names(&code, word));
+    words.map(|word| format!("{}: `{word}` is not at home here", source.path)).collect()
 }
 
-impl Source {
-    /// `relay/filter.rs` → `relay`; `limits.rs` → `limits`.
-    fn room(&self) -> &str {
-        let first = self.path.split('/').next().unwrap();
-        first.strip_suffix(".rs").unwrap_or(first)
+fn foreign_crates(source: &Source) -> Vec<String> {
+    if !STD_ONLY.contains(&source.room()) {
+        return Vec::new();
     }
-
-    /// `relay/filter.rs` → `["relay", "filter"]`.
-    fn module(&self) -> Vec<String> {
-        let parts = self.path.trim_end_matches(".rs").split('/').map(str::to_owned);
-        parts.filter(|part| part != "mod" && part != "lib" && part != "main").collect()
-    }
-
-    fn crossed_arrows(&self) -> Vec<String> {
-        let Some(allowed) = sees(self.room()) else {
-            return vec![format!("{}: room `{}` has no row among the arrows", self.path, self.room())];
-        };
-        let foreign = |path: &&String| {
-            let room = path.split("::").next().unwrap();
-            let permitted = |prefix: &&str| *path == prefix || path.starts_with(&format!("{prefix}::"));
-            sees(room).is_some() && room != self.room() && !allowed.iter().any(permitted)
-        };
-        let paths = self.crate_paths();
-        paths.iter().filter(foreign).map(|path| format!("{}: may not see `{path}`", self.path)).collect()
-    }
-
-    /// Every path into this crate that the file names, from the crate's root, groups taken apart.
-    fn crate_paths(&self) -> Vec<String> {
-        self.paths_in(&without_comments(&self.text))
-    }
-
-    /// The same of some of its code.
-    fn paths_in(&self, code: &str) -> Vec<String> {
-        let mut paths = Vec::new();
-        // Only the binary names the library from outside; elsewhere the name is a log target.
-        let outside = if self.room() == "main" { "aep_relay::" } else { "crate::" };
-        for (root, base) in [(outside, Vec::new()), ("super::", self.module())] {
-            let mut rest = code;
-            while let Some(at) = rest.find(root) {
-                let preceded =
-                    rest[..at].chars().next_back().is_some_and(|c| c.is_alphanumeric() || c == '_' || c == ':');
-                rest = &rest[at..];
-                let tail = rest.trim_start_matches("super::");
-                let ups = (rest.len() - tail.len()) / "super::".len();
-                let tail = if ups == 0 { &rest[root.len()..] } else { tail };
-                let mut base = base.clone();
-                base.truncate(base.len().saturating_sub(ups));
-                if !preceded {
-                    expand(tail, &base.join("::"), &mut paths);
-                }
-                rest = tail;
-            }
-        }
-        paths
-    }
-
-    /// Every path into this crate that the file names outside of the tests in it, those into its child modules
-    /// included.
-    fn imports(&self) -> Vec<String> {
-        let code = without_comments(&self.text);
-        let code = code.split("#[cfg(test)]\nmod tests {").next().unwrap();
-        let mut paths = self.paths_in(code);
-        let declared =
-            code.lines().filter_map(|line| line.trim().strip_suffix(';')?.rsplit_once("mod ").map(|(_, name)| name));
-        for child in declared {
-            let base = [self.module(), vec![child.to_owned()]].concat().join("::");
-            let root = format!("{child}::");
-            for (at, _) in code.match_indices(&root) {
-                let before = code[..at].chars().next_back();
-                if !before.is_some_and(|c| c.is_alphanumeric() || c == '_' || c == ':') {
-                    expand(&code[at + root.len()..], &base, &mut paths);
-                }
-            }
-        }
-        paths
-    }
-
-    /// The code outside of unit tests and comments.
-    fn production(&self) -> String {
-        let of_tests = ["/tests/", "/simulation/"].iter().any(|room| self.path.contains(room));
-        if self.path.ends_with("tests.rs") || of_tests {
-            return String::new();
-        }
-        let code = without_comments(&self.text);
-        match code.find("#[cfg(test)]\nmod ") {
-            Some(at) => code[..at].to_owned(),
-            None => code,
-        }
-    }
-
-    fn strays(&self) -> Vec<String> {
-        let code = self.production();
-        let away = HOMES.iter().filter(|(_, homes)| !homes.iter().any(|home| self.path.starts_with(home)));
-        let words = away.flat_map(|(words, _)| words.iter()).filter(|word| names(&code, word));
-        words.map(|word| format!("{}: `{word}` is not at home here", self.path)).collect()
-    }
-
-    fn foreign_crates(&self) -> Vec<String> {
-        if !STD_ONLY.contains(&self.room()) {
-            return Vec::new();
-        }
-        let code = self.production();
-        let used = code.lines().filter_map(|line| {
-            let line = line.trim_start().trim_start_matches("pub ");
-            line.strip_prefix("use ")?.split([':', ';', ' ']).next()
-        });
-        let foreign = used.filter(|root| !["std", "core", "alloc", "crate", "super", "self"].contains(root));
-        foreign.map(|root| format!("{}: uses `{root}`", self.path)).collect()
-    }
+    let code = source.production();
+    let used = code.lines().filter_map(|line| {
+        let line = line.trim_start().trim_start_matches("pub ");
+        line.strip_prefix("use ")?.split([':', ';', ' ']).next()
+    });
+    let foreign = used.filter(|root| !["std", "core", "alloc", "crate", "super", "source"].contains(root));
+    foreign.map(|root| format!("{}: uses `{root}`", source.path)).collect()
 }
 
 /// Whether the code names the path, as a whole word at its beginning.
@@ -390,38 +245,6 @@ fn names(code: &str, word: &str) -> bool {
         let before = code[..at].chars().next_back();
         word.starts_with('.') || !before.is_some_and(|c| c.is_alphanumeric() || c == '_')
     })
-}
-
-/// `a::{b, c::{d, e}}` under the prefix `p` → `p::a::b`, `p::a::c::d`, `p::a::c::e`. Stops where the path does.
-fn expand(text: &str, prefix: &str, paths: &mut Vec<String>) -> usize {
-    let join = |name: &str| if prefix.is_empty() { name.to_owned() } else { format!("{prefix}::{name}") };
-    let trimmed = text.trim_start();
-    let skipped = text.len() - trimmed.len();
-    if let Some(group) = trimmed.strip_prefix('{') {
-        let mut at = 0;
-        while let Some(rest) = group.get(at..).filter(|rest| !rest.trim_start().starts_with('}')) {
-            at += expand(rest, prefix, paths);
-            match group[at..].find([',', '}']) {
-                Some(end) if group[at + end..].starts_with(',') => at += end + 1,
-                _ => break,
-            }
-        }
-        return skipped + 1 + at + group[at..].find('}').map_or(0, |end| end + 1);
-    }
-    let name_len = trimmed.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(trimmed.len());
-    let (name, rest) = trimmed.split_at(name_len);
-    match rest.strip_prefix("::") {
-        Some(deeper) if !name.is_empty() => skipped + name_len + 2 + expand(deeper, &join(name), paths),
-        _ => {
-            paths.push(if name.is_empty() || name == "self" { prefix.to_owned() } else { join(name) });
-            skipped + name_len
-        }
-    }
-}
-
-/// The text without `//` comments; a `//` inside a string hides at most the rest of its line.
-fn without_comments(text: &str) -> String {
-    text.lines().map(|line| line.split("//").next().unwrap_or_default()).collect::<Vec<_>>().join("\n")
 }
 
 #[test]
@@ -456,7 +279,7 @@ fn an_arrow_that_points_up_is_seen_however_it_is_written() {
         ("devices/rpc.rs", "use crate::{protocol::by_conn::ByConn, sessions::lifecycle};"),
     ] {
         let source = Source { path: path.to_owned(), text: line.to_owned() };
-        assert_eq!(source.crossed_arrows().len(), 1, "{path}: {line}");
+        assert_eq!(crossed_arrows(&source).len(), 1, "{path}: {line}");
     }
 }
 
@@ -474,7 +297,7 @@ fn an_arrow_that_points_down_is_let_pass() {
         ("main.rs", "use aep_relay::{ops::config::Config, server};"),
     ] {
         let source = Source { path: path.to_owned(), text: line.to_owned() };
-        assert_eq!(source.crossed_arrows(), Vec::<String>::new(), "{path}: {line}");
+        assert_eq!(crossed_arrows(&source), Vec::<String>::new(), "{path}: {line}");
     }
 }
 
@@ -488,10 +311,10 @@ fn a_stray_clock_socket_or_thread_is_seen() {
         ("engine/core/mod.rs", "std::thread::sleep(time);"),
     ] {
         let source = Source { path: path.to_owned(), text: text.to_owned() };
-        assert!(!source.strays().is_empty(), "{path}: {text}");
+        assert!(!strays(&source).is_empty(), "{path}: {text}");
         let tested = Source { path: path.to_owned(), text: format!("#[cfg(test)]\nmod tests {{ {text} }}") };
-        assert!(tested.strays().is_empty(), "{path}: {text}");
+        assert!(strays(&tested).is_empty(), "{path}: {text}");
     }
     let foreign = Source { path: "base/ring.rs".to_owned(), text: "use memchr::memchr;".to_owned() };
-    assert_eq!(foreign.foreign_crates(), ["base/ring.rs: uses `memchr`"]);
+    assert_eq!(foreign_crates(&foreign), ["base/ring.rs: uses `memchr`"]);
 }
