@@ -147,7 +147,7 @@ fn larger(
             None => {}
         }
     }
-    found.extend(known.into_iter().map(|(name, _)| format!("{name}: has a row, and is nowhere")));
+    found.extend(known.into_keys().map(|name| format!("{name}: has a row, and is nowhere")));
     found.into_iter()
 }
 

@@ -6,19 +6,19 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Fails with a line for each offender.
-pub fn report(offenders: impl Iterator<Item = String>) {
+pub(crate) fn report(offenders: impl Iterator<Item = String>) {
     let offenders: BTreeSet<String> = offenders.collect();
     assert!(offenders.is_empty(), "\n{}", offenders.into_iter().collect::<Vec<_>>().join("\n"));
 }
 
 /// A file of `src/`.
-pub struct Source {
+pub(crate) struct Source {
     /// Relative to `src/`, with `/`.
-    pub path: String,
-    pub text: String,
+    pub(crate) path: String,
+    pub(crate) text: String,
 }
 
-pub fn sources() -> Vec<Source> {
+pub(crate) fn sources() -> Vec<Source> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     let mut files = Vec::new();
     collect(&root, &mut files);
@@ -30,7 +30,7 @@ pub fn sources() -> Vec<Source> {
     files.into_iter().map(source).collect()
 }
 
-pub fn collect(folder: &Path, files: &mut Vec<PathBuf>) {
+pub(crate) fn collect(folder: &Path, files: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
         if path.is_dir() {
@@ -43,19 +43,19 @@ pub fn collect(folder: &Path, files: &mut Vec<PathBuf>) {
 
 impl Source {
     /// `relay/filter.rs` → `relay`; `limits.rs` → `limits`.
-    pub fn room(&self) -> &str {
+    pub(crate) fn room(&self) -> &str {
         let first = self.path.split('/').next().unwrap();
         first.strip_suffix(".rs").unwrap_or(first)
     }
 
     /// `relay/filter.rs` → `["relay", "filter"]`.
-    pub fn module(&self) -> Vec<String> {
+    pub(crate) fn module(&self) -> Vec<String> {
         let parts = self.path.trim_end_matches(".rs").split('/').map(str::to_owned);
         parts.filter(|part| part != "mod" && part != "lib" && part != "main").collect()
     }
 
     /// Every path into this crate that the file names, from the crate's root, groups taken apart.
-    pub fn crate_paths(&self) -> Vec<String> {
+    pub(crate) fn crate_paths(&self) -> Vec<String> {
         self.paths_in(&without_comments(&self.text))
     }
 
@@ -86,7 +86,7 @@ impl Source {
 
     /// Every path into this crate that the file names outside of the tests in it, those into its child modules
     /// included.
-    pub fn imports(&self) -> Vec<String> {
+    pub(crate) fn imports(&self) -> Vec<String> {
         let code = without_comments(&self.text);
         let code = code.split("#[cfg(test)]\nmod tests {").next().unwrap();
         let mut paths = self.paths_in(code);
@@ -106,7 +106,7 @@ impl Source {
     }
 
     /// The code outside of unit tests and comments.
-    pub fn production(&self) -> String {
+    pub(crate) fn production(&self) -> String {
         let of_tests = ["/tests/", "/simulation/"].iter().any(|room| self.path.contains(room));
         if self.path.ends_with("tests.rs") || of_tests {
             return String::new();
